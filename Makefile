@@ -14,7 +14,7 @@ help:      ## show this list
 # Made anew only when what is to be installed has changed.
 $(READY): requirements.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -r requirements.txt
 	touch $(READY)
 
 lab: $(READY)      ## open JupyterLab on the notebooks (extra arguments: make lab ARGS="--no-browser")

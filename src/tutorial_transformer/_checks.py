@@ -35,13 +35,21 @@ def size(**sizes: int) -> None:
             raise ValueError(f"{name} must be at least 1, got {value}")
 
 
-def rate(**rates: float) -> None:
+def rate(**rates: Real) -> None:
     """Refuse a dropout probability outside [0, 1)."""
     for name, value in rates.items():
         if not isinstance(value, Real) or isinstance(value, bool):
             raise TypeError(f"{name} must be a number, got {value!r}")
         if not 0 <= value < 1:
             raise ValueError(f"{name} must lie in [0, 1), got {value}")
+
+
+def special_id(name: str, value: int, vocab_size: int) -> None:
+    """Refuse an id that is no entry of the vocabulary."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, got {value!r}")
+    if not 0 <= value < vocab_size:
+        raise ValueError(f"{name}={value} must lie in the vocabulary of {vocab_size} entries")
 
 
 def divisible(d_model: int, num_heads: int) -> None:
@@ -65,6 +73,8 @@ def ids(name: str, value: Tensor, vocab_size: int | None = None) -> None:
         raise ValueError(
             f"{name} must have shape (batch, length), neither of them 0, got {tuple(value.shape)}"
         )
+    if vocab_size is not None and value.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"{name} must hold int64 or int32 ids to be looked up, got {value.dtype}")
     if vocab_size is not None and ((value < 0) | (value >= vocab_size)).any():
         bad = value[(value < 0) | (value >= vocab_size)][0].item()
         raise ValueError(f"{name} holds id {bad}, but the vocabulary has {vocab_size} entries")

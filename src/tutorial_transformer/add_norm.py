@@ -5,6 +5,7 @@ pre-norm    x + Sublayer(LayerNorm(x))               the order that most later m
 """
 
 from collections.abc import Callable
+from numbers import Real
 
 import torch
 import torch.nn.functional as F
@@ -23,11 +24,11 @@ class LayerNorm(nn.Module):
     (divide by d_model), eps stands inside the root. Equal to nn.LayerNorm, whose weights load.
     """
 
-    def __init__(self, d_model: int, eps: float = 1e-5) -> None:
+    def __init__(self, d_model: int, eps: Real = 1e-5) -> None:
         super().__init__()
         check.size(d_model=d_model)
-        if not eps > 0:
-            raise ValueError(f"eps must be positive, got {eps}")
+        if not isinstance(eps, Real) or not eps > 0:
+            raise ValueError(f"eps must be positive, got {eps!r}")
         self.weight = nn.Parameter(torch.ones(d_model))
         self.bias = nn.Parameter(torch.zeros(d_model))
         self.eps = eps
@@ -45,7 +46,7 @@ class LayerNorm(nn.Module):
 class AddNorm(nn.Module):
     """Run a sub-layer on x, add x back, and normalise: after the sum, or before the sub-layer."""
 
-    def __init__(self, d_model: int, dropout: float = 0.0, norm_first: bool = False) -> None:
+    def __init__(self, d_model: int, dropout: Real = 0.0, norm_first: bool = False) -> None:
         super().__init__()
         check.rate(dropout=dropout)
         self.norm = LayerNorm(d_model)

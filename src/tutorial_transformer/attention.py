@@ -109,6 +109,8 @@ def _check_attention(
             "key and value must agree in all axes but the last, "
             f"got {tuple(key.shape)} and {tuple(value.shape)}"
         )
+    if mask is not None:
+        check.boolean_mask("mask", mask)
     if dropout is not None and not callable(dropout):
         raise TypeError(
             f"dropout must be an nn.Dropout, got {dropout!r}; try nn.Dropout({dropout})"
@@ -128,6 +130,7 @@ def scaled_dot_product_attention(
     Returns (output, attn_weights). The weights come back too because half of this
     course is looking at them. Dropout, when given, acts on the weights that average
     the values; the returned weights are the ones before dropout, so rows still sum to 1.
+    mask is True where a query may attend, as in masked_softmax.
 
     Same output as torch.nn.functional.scaled_dot_product_attention(query, key, value, mask).
 

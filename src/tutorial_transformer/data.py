@@ -100,9 +100,9 @@ def read_pairs(path: str | Path) -> list[Pair]:
             line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r")
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason})") from error
-        if not line.strip():
-            continue
         columns = [column.strip() for column in line.split("\t")]
+        if columns == [""]:
+            continue
         if len(columns) != 2:
             raise ValueError(
                 f"{path}, line {number}: wanted source<TAB>target, found {len(columns) - 1} tabs"
@@ -192,10 +192,8 @@ def encode_pairs(pairs: Sequence[Pair], src_vocab: Vocab, tgt_vocab: Vocab) -> B
     if not pairs:
         raise ValueError("pairs must not be empty")
     sources = [[*src_vocab.encode(source), EOS] for source, _ in pairs]
-    targets = [[BOS, *tgt_vocab.encode(target), EOS] for _, target in pairs]
-    return Batch(
-        _pad(sources), _pad([ids[:-1] for ids in targets]), _pad([ids[1:] for ids in targets])
-    )
+    tgt = _pad([[BOS, *tgt_vocab.encode(target), EOS] for _, target in pairs])
+    return Batch(_pad(sources), tgt_in=tgt[:, :-1], tgt_out=tgt[:, 1:])
 
 
 def _pad(rows: list[list[int]]) -> Int[Tensor, "batch length"]:
@@ -212,6 +210,8 @@ def make_batches(
     and the last batch may be smaller.
     """
     check.size(batch_size=batch_size)
+    if not pairs:
+        raise ValueError("pairs must not be empty")
     shuffled = random.Random(seed).sample(pairs, len(pairs))
     shuffled.sort(key=lambda pair: (len(tokenize(pair[1])), len(tokenize(pair[0]))))
     batches = [

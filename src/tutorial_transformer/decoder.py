@@ -3,6 +3,7 @@
 Vaswani et al. 2017, section 3.1 and the right half of figure 1.
 """
 
+from numbers import Real
 from typing import NamedTuple
 
 from jaxtyping import Bool, Float
@@ -12,6 +13,20 @@ from tutorial_transformer import _checks as check
 from tutorial_transformer.add_norm import AddNorm, LayerNorm
 from tutorial_transformer.feed_forward import FeedForward
 from tutorial_transformer.multi_head import KVCache, MultiHeadAttention
+
+
+def _check_input(
+    self: nn.Module,
+    x: Tensor,
+    memory: Tensor,
+    tgt_mask: Tensor | None = None,
+    src_mask: Tensor | None = None,
+    cache: object = None,
+) -> None:
+    check.vectors("x", x, self.d_model, ndim=3)  # masks and cache are checked in the attention
+    check.vectors("memory", memory, self.d_model, ndim=3)
+    if memory.shape[0] != x.shape[0]:
+        raise ValueError(f"x has batch {x.shape[0]}, memory has batch {memory.shape[0]}")
 
 
 class LayerCache(NamedTuple):
@@ -29,10 +44,11 @@ class DecoderLayer(nn.Module):
         d_model: int,
         num_heads: int,
         d_ff: int,
-        dropout: float = 0.0,
+        dropout: Real = 0.0,
         norm_first: bool = False,
     ) -> None:
         super().__init__()
+        self.d_model = d_model
         self.self_attn = MultiHeadAttention(d_model, num_heads)
         self.cross_attn = MultiHeadAttention(d_model, num_heads)
         self.feed_forward = FeedForward(d_model, d_ff)
@@ -40,6 +56,7 @@ class DecoderLayer(nn.Module):
         self.add_norm_2 = AddNorm(d_model, dropout, norm_first)
         self.add_norm_3 = AddNorm(d_model, dropout, norm_first)
 
+    @check.first(_check_input)
     def forward(
         self,
         x: Float[Tensor, "batch tgt_len d_model"],
@@ -72,16 +89,18 @@ class Decoder(nn.Module):
         d_model: int,
         num_heads: int,
         d_ff: int,
-        dropout: float = 0.0,
+        dropout: Real = 0.0,
         norm_first: bool = False,
     ) -> None:
         super().__init__()
         check.size(num_layers=num_layers)
+        self.d_model = d_model
         self.layers = nn.ModuleList(
             DecoderLayer(d_model, num_heads, d_ff, dropout, norm_first) for _ in range(num_layers)
         )
         self.norm = LayerNorm(d_model) if norm_first else None
 
+    @check.first(_check_input)
     def forward(
         self,
         x: Float[Tensor, "batch tgt_len d_model"],

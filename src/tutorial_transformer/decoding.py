@@ -12,6 +12,7 @@ def _check_greedy(model: Transformer, src: Tensor, max_len: int, use_cache: bool
     check.size(max_len=max_len)
     if max_len > model.config.max_len:
         raise ValueError(f"max_len={max_len} is beyond the model's max_len={model.config.max_len}")
+    check.ids("src", src, model.config.src_vocab_size)
 
 
 @check.first(_check_greedy)
@@ -28,12 +29,13 @@ def greedy_decode(
     and <bos> are never chosen. Dropout is off; the model's mode is put back afterwards.
     use_cache=False computes every earlier position again at each step, to compare.
     """
-    was_training = model.training
+    modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
         return _greedy(model, src, max_len, use_cache)
     finally:
-        model.train(was_training)
+        for module, training in modes.items():
+            module.training = training
 
 
 def _greedy(model: Transformer, src: Tensor, max_len: int, use_cache: bool) -> Tensor:

@@ -7,6 +7,7 @@ i counts pairs of dimensions: 2i and 2i+1 share one frequency.
 """
 
 import math
+from numbers import Real
 
 import torch
 from jaxtyping import Float, Int
@@ -25,8 +26,7 @@ class TokenEmbedding(nn.Embedding):
 
     def __init__(self, vocab_size: int, d_model: int, pad_id: int = 0) -> None:
         check.size(vocab_size=vocab_size, d_model=d_model)
-        if not 0 <= pad_id < vocab_size:
-            raise ValueError(f"pad_id={pad_id} must lie in the vocabulary of {vocab_size} entries")
+        check.special_id("pad_id", pad_id, vocab_size)
         super().__init__(vocab_size, d_model, padding_idx=pad_id)
 
     def reset_parameters(self) -> None:
@@ -73,7 +73,7 @@ class PositionalEncoding(nn.Module):
     is not saved, so that a checkpoint loads into a model with another max_len.
     """
 
-    def __init__(self, d_model: int, dropout: float = 0.0, max_len: int = 5000) -> None:
+    def __init__(self, d_model: int, dropout: Real = 0.0, max_len: int = 5000) -> None:
         super().__init__()
         check.size(d_model=d_model, max_len=max_len)
         check.rate(dropout=dropout)

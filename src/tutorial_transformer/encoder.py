@@ -3,6 +3,8 @@
 Vaswani et al. 2017, section 3.1 and the left half of figure 1.
 """
 
+from numbers import Real
+
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -10,6 +12,10 @@ from tutorial_transformer import _checks as check
 from tutorial_transformer.add_norm import AddNorm, LayerNorm
 from tutorial_transformer.feed_forward import FeedForward
 from tutorial_transformer.multi_head import MultiHeadAttention
+
+
+def _check_input(self: nn.Module, x: Tensor, src_mask: Tensor | None = None) -> None:
+    check.vectors("x", x, self.d_model, ndim=3)  # the mask is checked in the attention
 
 
 class EncoderLayer(nn.Module):
@@ -23,15 +29,17 @@ class EncoderLayer(nn.Module):
         d_model: int,
         num_heads: int,
         d_ff: int,
-        dropout: float = 0.0,
+        dropout: Real = 0.0,
         norm_first: bool = False,
     ) -> None:
         super().__init__()
+        self.d_model = d_model
         self.self_attn = MultiHeadAttention(d_model, num_heads)
         self.feed_forward = FeedForward(d_model, d_ff)
         self.add_norm_1 = AddNorm(d_model, dropout, norm_first)
         self.add_norm_2 = AddNorm(d_model, dropout, norm_first)
 
+    @check.first(_check_input)
     def forward(
         self,
         x: Float[Tensor, "batch src_len d_model"],
@@ -54,16 +62,18 @@ class Encoder(nn.Module):
         d_model: int,
         num_heads: int,
         d_ff: int,
-        dropout: float = 0.0,
+        dropout: Real = 0.0,
         norm_first: bool = False,
     ) -> None:
         super().__init__()
         check.size(num_layers=num_layers)
+        self.d_model = d_model
         self.layers = nn.ModuleList(
             EncoderLayer(d_model, num_heads, d_ff, dropout, norm_first) for _ in range(num_layers)
         )
         self.norm = LayerNorm(d_model) if norm_first else None
 
+    @check.first(_check_input)
     def forward(
         self,
         x: Float[Tensor, "batch src_len d_model"],

@@ -3,6 +3,8 @@
 FFN(x) = max(0, x W_1 + b_1) W_2 + b_2               Vaswani et al. 2017, eq. (2)
 """
 
+from numbers import Real
+
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -20,7 +22,7 @@ class FeedForward(nn.Module):
     """
 
     def __init__(
-        self, d_model: int, d_ff: int, dropout: float = 0.0, activation: str = "relu"
+        self, d_model: int, d_ff: int, dropout: Real = 0.0, activation: str = "relu"
     ) -> None:
         super().__init__()
         check.size(d_model=d_model, d_ff=d_ff)
@@ -29,7 +31,7 @@ class FeedForward(nn.Module):
             raise ValueError(f"activation must be one of {list(ACTIVATIONS)}, got {activation!r}")
         self.w_1 = nn.Linear(d_model, d_ff)
         self.w_2 = nn.Linear(d_ff, d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
         self.activation = activation
 
     def _check_input(self, x: Tensor) -> None:

@@ -13,6 +13,8 @@ from tutorial_transformer import _checks as check
 
 def _check_ids(ids: Tensor, pad_id: int = 0) -> None:
     check.ids("ids", ids)
+    if not isinstance(pad_id, int) or isinstance(pad_id, bool):
+        raise TypeError(f"pad_id must be an int, got {pad_id!r}")
 
 
 @check.first(_check_ids)

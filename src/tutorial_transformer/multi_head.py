@@ -8,6 +8,7 @@ arguments: where the keys come from, and which of them the mask shows.
 """
 
 from collections.abc import Callable
+from numbers import Real
 
 import torch
 import torch.nn.functional as F
@@ -83,29 +84,37 @@ class KVCache:
     ) -> None:
         """Write the keys and values of the new positions behind the earlier ones.
 
-        Raises ValueError beyond max_len, or for another batch than the one before.
+        Raises ValueError beyond max_len, or for another batch, heads or width than before.
         """
+        if values.shape != keys.shape:
+            raise ValueError(
+                f"keys have shape {tuple(keys.shape)}, values have {tuple(values.shape)}"
+            )
         total = self.length + keys.shape[2]
         if self.max_len is not None and total > self.max_len:
             raise ValueError(
                 f"the cache holds max_len={self.max_len} positions, {total} are needed"
             )
-        if self.length and keys.shape[0] != self._keys.shape[0]:
-            raise ValueError(f"the cache holds batch {len(self._keys)}, key has {len(keys)}")
+        for axis, name in {0: "batch", 1: "heads", 3: "width"}.items():
+            if self.length and keys.shape[axis] != self._keys.shape[axis]:
+                raise ValueError(
+                    f"the cache holds {name} {self._keys.shape[axis]}, key has {keys.shape[axis]}"
+                )
         if self._keys is None or total > self._keys.shape[2]:
-            self._keys, self._values = self._room_for(total, keys), self._room_for(total, values, 1)
+            self._keys = self._grown(self._keys, keys, total)
+            self._values = self._grown(self._values, values, total)
         self._keys[:, :, self.length : total] = keys
         self._values[:, :, self.length : total] = values
         self.length = total
 
-    def _room_for(self, total: int, like: Tensor, which: int = 0) -> Tensor:
-        """A larger buffer that begins with what the old one held."""
-        batch, heads, _, width = like.shape
+    def _grown(self, old: Tensor | None, new: Tensor, total: int) -> Tensor:
+        """A buffer with room for `total` positions or more, which begins with the old one's."""
+        batch, heads, _, width = new.shape
         capacity = total if self.fixed else self.max_len or 2 * max(total, 16)
-        room = like.new_empty(batch, heads, capacity, width)
-        if self.length:
-            room[:, :, : self.length] = (self.keys, self.values)[which]
-        return room
+        buffer = new.new_empty(batch, heads, capacity, width)
+        if old is not None:
+            buffer[:, :, : self.length] = old[:, :, : self.length]
+        return buffer
 
 
 class MultiHeadAttention(nn.Module):
@@ -121,7 +130,7 @@ class MultiHeadAttention(nn.Module):
     """
 
     def __init__(
-        self, d_model: int, num_heads: int, dropout: float = 0.0, bias: bool = True
+        self, d_model: int, num_heads: int, dropout: Real = 0.0, bias: bool = True
     ) -> None:
         super().__init__()
         check.size(d_model=d_model, num_heads=num_heads)
@@ -149,6 +158,8 @@ class MultiHeadAttention(nn.Module):
                 raise ValueError(f"query has batch {query.shape[0]}, {name} has {x.shape[0]}")
         if value.shape[1] != key.shape[1]:
             raise ValueError(f"key has length {key.shape[1]}, value has {value.shape[1]}")
+        if cache is not None and not isinstance(cache, KVCache):
+            raise TypeError(f"cache must be a KVCache, got {type(cache).__name__}")
         if mask is not None:
             earlier = cache.length if cache is not None and not cache.fixed else 0
             k_len = earlier + key.shape[1]

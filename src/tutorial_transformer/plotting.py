@@ -5,6 +5,7 @@ Nothing in the package imports this file, so matplotlib stays optional for users
 """
 
 import itertools
+from numbers import Real
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -66,8 +67,9 @@ def plot_mask(
     """Draw a mask with its 0s and 1s written in, so that colour is never the only signal."""
     _check_labels(mask, queries, keys)
     ax = _token_axes(ax, queries, keys, title)
-    ax.imshow(mask.cpu(), cmap=ListedColormap([HIDDEN, VISIBLE]), vmin=0, vmax=1)
-    for (i, j), visible in np.ndenumerate(mask.cpu().numpy()):
+    cells = mask.cpu().numpy()
+    ax.imshow(cells, cmap=ListedColormap([HIDDEN, VISIBLE]), vmin=0, vmax=1)
+    for (i, j), visible in np.ndenumerate(cells):
         color = "white" if visible else "#555555"
         ax.text(j, i, int(visible), ha="center", va="center", color=color)
     return ax
@@ -99,7 +101,7 @@ def plot_signed(
     columns: list[str],
     title: str,
     ax: Axes | None = None,
-    limit: float | None = None,
+    limit: Real | None = None,
 ) -> Axes:
     """Draw quantities of either sign (scores, vectors, gradients) on a scale symmetric about 0.
 

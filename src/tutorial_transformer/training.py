@@ -3,11 +3,11 @@
 Vaswani et al. 2017, section 5: Adam with β = (0.9, 0.98), warm-up, label smoothing.
 """
 
-import math
 import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ from tutorial_transformer.transformer import Transformer
 
 
 def _check_loss(
-    logits: Tensor, tgt_out: Tensor, pad_id: int = 0, label_smoothing: float = 0.0
+    logits: Tensor, tgt_out: Tensor, pad_id: int = 0, label_smoothing: Real = 0.0
 ) -> None:
     check.vectors("logits", logits, ndim=3)
     check.ids("tgt_out", tgt_out)
@@ -39,7 +39,7 @@ def sequence_loss(
     logits: Float[Tensor, "batch tgt_len tgt_vocab"],
     tgt_out: Int[Tensor, "batch tgt_len"],
     pad_id: int = 0,
-    label_smoothing: float = 0.0,
+    label_smoothing: Real = 0.0,
 ) -> Float[Tensor, ""]:
     """Average the cross entropy over the real tokens of the whole batch, in nats per token.
 
@@ -50,7 +50,7 @@ def sequence_loss(
     dtype = torch.promote_types(logits.dtype, torch.float32)  # sums overflow in half precision
     total = F.cross_entropy(
         logits.flatten(0, 1).to(dtype),
-        tgt_out.flatten(),
+        tgt_out.flatten().long(),
         ignore_index=pad_id,
         reduction="sum",
         label_smoothing=label_smoothing,
@@ -88,9 +88,9 @@ def train(
     batches: Sequence[Batch],
     num_steps: int,
     warmup_steps: int = 400,
-    max_lr: float | None = None,
-    label_smoothing: float = 0.0,
-    clip_norm: float = 1.0,
+    max_lr: Real | None = None,
+    label_smoothing: Real = 0.0,
+    clip_norm: Real = 1.0,
     seed: int = 0,
     progress: str = "auto",
     score: Callable[[Transformer], float] | None = None,
@@ -105,7 +105,7 @@ def train(
     Raises FloatingPointError, naming the step, before a loss or gradient that is not finite can
     reach the weights.
     """
-    _check_train(batches, num_steps, clip_norm, score_every)
+    _check_train(batches, num_steps, warmup_steps, max_lr, clip_norm, score_every)
     peak = warmup_schedule(warmup_steps, model.config.d_model, warmup_steps)
     scale = 1.0 if max_lr is None else max_lr / peak
     optimizer = torch.optim.Adam(
@@ -149,10 +149,12 @@ def _step(model, batch, optimizer, lr, label_smoothing, clip_norm, step) -> tupl
     return loss.item(), grad_norm.item()
 
 
-def _check_train(batches, num_steps, clip_norm, score_every) -> None:
+def _check_train(batches, num_steps, warmup_steps, max_lr, clip_norm, score_every) -> None:
     if not batches:
         raise ValueError("batches must not be empty")
-    check.size(num_steps=num_steps, score_every=score_every)
+    check.size(num_steps=num_steps, warmup_steps=warmup_steps, score_every=score_every)
+    if max_lr is not None and not max_lr > 0:
+        raise ValueError(f"max_lr must be positive, got {max_lr}")
     if not clip_norm > 0:
         raise ValueError(f"clip_norm must be positive, got {clip_norm}")
 
@@ -171,6 +173,8 @@ class _Progress:
         if kind == "auto":
             kind = "bar" if sys.stderr.isatty() else "lines"
         self.kind, self.num_steps = kind, num_steps
+        round_steps = (digit * 10**power for power in range(9) for digit in (1, 2, 5))
+        self.every = next(step for step in round_steps if num_steps <= 10 * step)
 
     def __enter__(self):
         self.bar = tqdm(total=self.num_steps, disable=self.kind != "bar")
@@ -179,7 +183,7 @@ class _Progress:
     def __call__(self, step: int, loss: float) -> None:
         self.bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
         self.bar.update()
-        if self.kind == "lines" and step % math.ceil(self.num_steps / 8) == 0:
+        if self.kind == "lines" and step % self.every == 0:
             print(f"step {step:5d}   loss {loss:.3f}")
 
     def __exit__(self, *error) -> None:

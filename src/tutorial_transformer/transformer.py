@@ -4,6 +4,7 @@ Vaswani et al. 2017, figure 1. The only module that knows a configuration.
 """
 
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,7 +31,7 @@ class TransformerConfig:
     num_heads: int = 8
     num_layers: int = 6
     d_ff: int = 2048
-    dropout: float = 0.1
+    dropout: Real = 0.1
     max_len: int = 5000
     norm_first: bool = False
     tie_embeddings: bool = False
@@ -44,17 +45,20 @@ class TransformerConfig:
         check.size(num_layers=self.num_layers, d_ff=self.d_ff, max_len=self.max_len)
         check.rate(dropout=self.dropout)
         check.divisible(self.d_model, self.num_heads)
+        for name in ("norm_first", "tie_embeddings"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if self.tie_embeddings and self.src_vocab_size != self.tgt_vocab_size:
             raise ValueError(
                 "tie_embeddings needs one vocabulary, got "
                 f"src_vocab_size={self.src_vocab_size} and tgt_vocab_size={self.tgt_vocab_size}"
             )
         special = {"pad_id": self.pad_id, "bos_id": self.bos_id, "eos_id": self.eos_id}
+        for name, value in special.items():
+            check.special_id(name, value, self.tgt_vocab_size)
+        check.special_id("pad_id", self.pad_id, self.src_vocab_size)
         if len(set(special.values())) < 3:
             raise ValueError(f"the special ids must differ, got {special}")
-        for name, value in special.items():
-            if not 0 <= value < self.tgt_vocab_size:
-                raise ValueError(f"{name}={value} must lie in tgt_vocab_size={self.tgt_vocab_size}")
 
     @classmethod
     def base(cls, src_vocab_size: int, tgt_vocab_size: int, **changes) -> "TransformerConfig":
@@ -154,6 +158,16 @@ class Transformer(nn.Module):
             raise ValueError(
                 f"tgt_in has batch {tgt_in.shape[0]}, memory has batch {memory.shape[0]}"
             )
+        if src_mask is not None:
+            check.boolean_mask("src_mask", src_mask)
+            batch, src_len, _ = memory.shape
+            if tuple(src_mask.shape) not in ((batch, 1, src_len), (1, 1, src_len)):
+                raise ValueError(
+                    f"src_mask must have shape ({batch} or 1, 1, {src_len}), as encode returns it, "
+                    f"got {tuple(src_mask.shape)}"
+                )
+        if cache is not None and not isinstance(cache, DecodingCache):
+            raise TypeError(f"cache must come from new_cache(), got {type(cache).__name__}")
         earlier = 0 if cache is None else cache.length
         limit = self.config.max_len if cache is None else cache.max_len or self.config.max_len
         _check_length("tgt_in", earlier + tgt_in.shape[1], min(limit, self.config.max_len))
@@ -184,14 +198,25 @@ class Transformer(nn.Module):
             cache.visible = visible
         return self.output_proj(x)
 
+    def _check_pair(self, src: Tensor, tgt_in: Tensor) -> None:
+        check.ids("src", src)
+        check.ids("tgt_in", tgt_in, self.config.tgt_vocab_size)
+        if src.shape[0] != tgt_in.shape[0]:
+            raise ValueError(f"src has batch {src.shape[0]}, tgt_in has batch {tgt_in.shape[0]}")
+
+    @check.first(_check_pair)
     def forward(
         self, src: Int[Tensor, "batch src_len"], tgt_in: Int[Tensor, "batch tgt_len"]
     ) -> Float[Tensor, "batch tgt_len tgt_vocab"]:
         """Return logits for the word after each target position, all positions at once."""
-        check.ids("tgt_in", tgt_in, self.config.tgt_vocab_size)
         memory, src_mask = self.encode(src)
         return self.decode(tgt_in, memory, src_mask)
 
+    def _check_cache(self, memory: Tensor | None = None, max_len: int | None = None) -> None:
+        if memory is not None:
+            check.vectors("memory", memory, self.config.d_model, ndim=3)
+
+    @check.first(_check_cache)
     def new_cache(
         self,
         memory: Float[Tensor, "batch src_len d_model"] | None = None,
