@@ -65,8 +65,8 @@ def test_every_row_of_a_batch_is_written_as_it_would_be_alone(seed, changes):
         padded = torch.tensor([ids + [pad] * (width - len(ids)) for ids in wanted])
         for use_cache in (True, False):
             assert torch.equal(greedy_decode(model, src, max_len, use_cache), padded)
-        for row, ids in zip(rows, wanted, strict=True):
-            assert greedy_decode(model, row[None], max_len).tolist() == [ids]
+    for row, ids in zip(rows, expected, strict=True):
+        assert greedy_decode(model, row[None], MAX_LEN).tolist() == [ids]
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
@@ -117,10 +117,17 @@ def test_pad_and_bos_are_never_said_however_likely_and_eos_ends_a_row():
     assert said.shape == (4, 6) and said.min() > EOS  # nothing stops it but max_len
 
 
-def test_the_first_word_is_asked_for_as_in_training(monkeypatch):
+def test_the_first_word_is_asked_for_as_in_training_and_keeps_no_graph(monkeypatch):
     model, asked = a_model(), []
     decode = model.decode
-    monkeypatch.setattr(model, "decode", lambda ids, *rest: asked.append(ids) or decode(ids, *rest))
+
+    def look(ids, *rest):
+        asked.append(ids)
+        logits = decode(ids, *rest)
+        assert not logits.requires_grad
+        return logits
+
+    monkeypatch.setattr(model, "decode", look)
     greedy_decode(model, SRC, 3)
     vocab = Vocab(["a b"])
     batch = encode_pairs([("a", "b")] * 4, vocab, vocab)

@@ -183,7 +183,7 @@ def test_the_architecture_names_what_the_model_has():
     ours = {word for word in words if "_" in word or word[0].isupper()} - {"tgt_in"}
     assert ours <= names | classes  # no box has a name that the model lacks
     for stack, add_norms in (("encoder", 2), ("decoder", 3)):
-        assert f"7 {stack} layers" in texts
+        assert f"{stack}: 7 ×" in texts
         layer = getattr(model, stack).layers[0]
         assert sum("add_norm" in name for name, _ in layer.named_children()) == add_norms
     assert texts.count("AddNorm") == 5 and texts.count("feed_forward") == 2

@@ -408,7 +408,7 @@ def test_eight_pairs_learned_by_heart_are_written_word_for_word():
     config = TransformerConfig.tiny(len(vocabs[0]), len(vocabs[1]), d_model=32, num_layers=1)
     model = Transformer(config)
     assert evaluate(model, batches, greedy_decode) == 0
-    train(model, batches, 120, warmup_steps=20, max_lr=5e-3, progress="none")
+    train(model, batches, 100, warmup_steps=20, max_lr=5e-3, progress="none")
     for use_cache in (True, False):
         written = [
             (vocabs[0].decode(src), vocabs[1].decode(said))

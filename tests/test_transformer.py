@@ -309,7 +309,7 @@ def test_a_cache_refuses_what_does_not_belong_to_it():
         model.decode(TGT[:, :3], memory, src_mask, open_end)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("dropout", [0, 0.3])
 def test_dropout_has_the_configured_rate_at_the_papers_places(dropout):
     model = build(dropout=dropout)
     modules = {n: m.p for n, m in model.named_modules() if isinstance(m, nn.Dropout)}

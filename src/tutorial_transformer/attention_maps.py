@@ -1,5 +1,6 @@
 """Look at what the heads look at: collect attention weights during an ordinary forward pass."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,7 +31,7 @@ def record_attention(
     torch.Size([1, 2, 3, 3])
     """
     modules = {
-        name.replace("layers.", "") or "attention": module
+        re.sub(r"(^|\.)layers\.", r"\1", name) or "attention": module
         for name, module in model.named_modules()
         if isinstance(module, MultiHeadAttention)
     }

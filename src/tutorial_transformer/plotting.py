@@ -153,7 +153,7 @@ def plot_architecture(num_layers: int = 6, ax: Axes | None = None) -> Axes:
             boxstyle="square,pad=0",
         )
         ax.add_patch(box)
-        ax.text(x - 1.7, top + 0.12, f"{num_layers} {name} layers", color="#555555", fontsize=10)
+        ax.text(x - 1.7, top + 0.12, f"{name}: {num_layers} ×", color="#555555", fontsize=10)
     _arrow(ax, (left + 1.48, 6.8), (right - 1.48, 5.8), GREEN)
     ax.text(4.8, 6.75, "memory", color=GREEN, fontsize=10, ha="center")
     return ax
