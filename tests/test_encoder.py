@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
+from torch_weights import copy_weights
 
 from tutorial_transformer.add_norm import LayerNorm
 from tutorial_transformer.attention_maps import record_attention
@@ -27,24 +28,15 @@ def build(kind="stack", norm_first=False, dropout=0.0):
 
 
 def build_torch(ours, kind, norm_first):
-    """torch's module with our weights; both list them in the same order, torch w_q/k/v in one."""
+    """torch's module with our weights."""
     theirs = nn.TransformerEncoderLayer(
         D_MODEL, HEADS, D_FF, dropout=0.0, batch_first=True, norm_first=norm_first
     )
     if kind == "stack":
         norm = nn.LayerNorm(D_MODEL) if norm_first else None
         theirs = nn.TransformerEncoder(theirs, LAYERS, norm, enable_nested_tensor=False)
-    theirs, values = theirs.double(), iter(ours.parameters())
-    with torch.no_grad():
-        for name, target in theirs.named_parameters():
-            if name.endswith("in_proj_weight"):
-                w_q, b_q, w_k, b_k, w_v, b_v = (next(values) for _ in range(6))
-                target.copy_(torch.cat([w_q, w_k, w_v]))
-            elif name.endswith("in_proj_bias"):
-                target.copy_(torch.cat([b_q, b_k, b_v]))
-            else:
-                target.copy_(next(values))
-    assert next(values, None) is None
+    theirs = theirs.double()
+    copy_weights(ours, theirs)
     return theirs
 
 

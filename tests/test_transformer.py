@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
+from torch_weights import copy_weights
 
 from tutorial_transformer.attention_maps import record_attention
 from tutorial_transformer.embeddings import sinusoidal_positions
@@ -44,21 +45,6 @@ def run(model, recorded, *arguments):
         return model(*arguments)
     with record_attention(model):
         return model(*arguments)
-
-
-def copy_weights(ours, theirs):
-    """Both list the same tensors in the same order; torch keeps w_q, w_k and w_v in one."""
-    values = iter(ours.parameters())
-    with torch.no_grad():
-        for name, target in theirs.named_parameters():
-            if name.endswith("in_proj_weight"):
-                w_q, b_q, w_k, b_k, w_v, b_v = (next(values) for _ in range(6))
-                target.copy_(torch.cat([w_q, w_k, w_v]))
-            elif name.endswith("in_proj_bias"):
-                target.copy_(torch.cat([b_q, b_k, b_v]))
-            else:
-                target.copy_(next(values))
-    assert next(values, None) is None
 
 
 def build_torch(ours, norm_first):
