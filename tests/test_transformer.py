@@ -280,6 +280,7 @@ def test_a_cache_refuses_what_does_not_belong_to_it():
         ((TGT[:, :2], memory, src_mask), "tgt_in has length 4, but max_len is 3"),
         ((TGT[:1, :1], memory[:1], src_mask[:1]), "tgt_in has batch 1, the cache 3"),
         ((TGT[:, :1], memory[:2], src_mask[:2]), "tgt_in has batch 3, memory has batch 2"),
+        ((TGT[:, :1], memory + 1, src_mask), "not the memory"),
     ]:
         with pytest.raises(ValueError, match=message):
             model.decode(*arguments, cache)

@@ -77,6 +77,11 @@ class KVCache:
         """All values so far: a view, not a copy."""
         return self._values[:, :, : self.length]
 
+    def check_source(self, key: Float[Tensor, "batch k_len d_model"]) -> None:
+        """Raise ValueError if this fixed cache was filled from another memory than `key`."""
+        if self.source is not None and key is not self.source and not torch.equal(key, self.source):
+            raise ValueError("key is not the memory that this cache was filled from")
+
     def append(
         self,
         keys: Float[Tensor, "batch num_heads new d_k"],
@@ -191,8 +196,7 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Project and split the keys and values, through the cache where there is one."""
         if cache is not None and cache.fixed and cache.length:
-            if key is not cache.source and not torch.equal(key, cache.source):
-                raise ValueError("key is not the memory that this cache was filled from")
+            cache.check_source(key)
             return cache.keys, cache.values
         k = split_heads(self.w_k(key), self.num_heads)
         v = split_heads(self.w_v(value), self.num_heads)

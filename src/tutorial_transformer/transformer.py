@@ -173,6 +173,9 @@ class Transformer(nn.Module):
         _check_length("tgt_in", earlier + tgt_in.shape[1], min(limit, self.config.max_len))
         if earlier and cache.visible.shape[0] != tgt_in.shape[0]:
             raise ValueError(f"tgt_in has batch {len(tgt_in)}, the cache {len(cache.visible)}")
+        if cache is not None:  # before any layer's cache has grown
+            for layer in cache.layers:
+                layer.cross_attn.check_source(memory)
 
     @check.first(_check_tgt)
     def decode(
