@@ -1,32 +1,25 @@
-"""Data: true dates, nothing of the test part in training, and ids that go back to text."""
+"""Data: true dates and numbers, nothing of the test part in training, batches of few pads."""
 
+import functools
 import itertools
 import re
-import unicodedata
 from collections import Counter
 from datetime import datetime
 
 import pytest
 import torch
 from babel.dates import format_date
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from num2words import num2words
 
 from tutorial_transformer.data import (
-    BOS,
-    EOS,
-    PAD,
-    SPECIAL,
-    UNK,
     Vocab,
     date_pairs,
     encode_pairs,
     make_batches,
+    number_pairs,
     read_pairs,
-    tokenize,
 )
-
-few = settings(max_examples=30, deadline=None, derandomize=True)
+from tutorial_transformer.vocab import BOS, EOS, PAD, UNK
 
 # How a reader takes each English format apart; Python's strptime is the second opinion.
 READINGS = [
@@ -91,12 +84,89 @@ def test_training_and_test_parts_share_no_date_whatever_the_seeds():
     assert train[0] & train[1] and test[0] & test[1]  # two draws do share dates
     everything = days(None, 0)
     assert everything & train[0] and everything & test[0]
+    for part in (train[0], test[0]):  # both parts come from all the years
+        assert {date[:3] for date in part} >= {"197", "206"}
 
 
 def test_a_seed_names_its_pairs_and_leaves_other_random_numbers_alone():
     state = torch.get_rng_state()
-    assert date_pairs(7, seed=3) == date_pairs(7, seed=3) != date_pairs(7, seed=4)
+    for draw in (date_pairs, number_pairs):
+        assert draw(7, seed=3) == draw(7, seed=3) != draw(7, seed=4)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+ENGLISH = [num2words(number) for number in range(20)]
+TENS = [num2words(number) for number in range(20, 100, 10)]
+GERMAN = {num2words(number, lang="de") for number in [*range(20), *range(20, 100, 10)]}
+
+
+def value(words):
+    """Read an English number: the second opinion about what num2words wrote."""
+    total = part = 0
+    for word in re.findall("[a-z]+", words):
+        if word == "thousand":
+            total, part = part * 1000, 0
+        elif word == "hundred":
+            part *= 100
+        elif word != "and":
+            part += ENGLISH.index(word) if word in ENGLISH else 20 + 10 * TENS.index(word)
+    return total + part
+
+
+@functools.cache
+def drawn(target):
+    return number_pairs(4000, seed=0, target=target)
+
+
+@pytest.mark.parametrize("target", ["de", "fr", "es"])
+def test_a_pair_spells_the_same_number_twice_as_num2words_does(target):
+    for source, translation in drawn(target):
+        assert num2words(value(source), lang="en") == source
+        joined = translation.replace(" ", "") if target == "de" else translation
+        assert joined == num2words(value(source), lang=target)
+    assert [source for source, _ in drawn(target)] == [source for source, _ in drawn("de")]
+
+
+def test_german_words_fall_into_32_parts():
+    assert {part for _, words in drawn("de") for part in words.split(" ")} == (
+        GERMAN | {"ein", "und", "hundert", "tausend"}
+    )
+    assert dict(drawn("de"))["one hundred and seventy-six"] == "ein hundert sechs und siebzig"
+
+
+@pytest.mark.parametrize(("target", "crosses"), [("de", True), ("fr", False)])
+def test_the_ones_come_before_the_tens_in_german_and_after_them_in_french(target, crosses):
+    words = dict(drawn(target))
+    tens = TENS if crosses else TENS[:5]  # from seventy on, French counts in twenties
+    for ten, one in itertools.product(tens, ENGLISH[1:10]):
+        said = re.split("[ -]", words[f"{ten}-{one}"])
+        digit = "ein" if words[one] == "eins" else words[one]
+        assert (said.index(digit) < said.index(words[ten])) == crosses, said
+
+
+def test_small_numbers_are_drawn_although_they_are_few():
+    digits = Counter(len(str(value(source))) for source, _ in drawn("de"))
+    assert digits[1] == 10 and digits[2] > 80 and digits[3] > 600 and digits[5] > 1000
+    assert len(set(drawn("de"))) == 4000  # none twice
+    first, last = (
+        sum(value(source) for source, _ in part)
+        for part in (drawn("de")[:2000], drawn("de")[2000:])
+    )
+    assert 0.9 < first / last < 1.1  # in any order, not small ones first
+
+
+def test_training_and_test_parts_share_no_number_whatever_the_seeds():
+    def numbers(part, seed):
+        return {source for source, _ in number_pairs(700, seed, part=part)}
+
+    train = [numbers("train", seed) for seed in (0, 1)]
+    test = [numbers("test", seed) for seed in (0, 2)]
+    assert set.union(*train).isdisjoint(set.union(*test))
+    assert train[0] & train[1] and test[0] & test[1]  # two draws do share numbers
+    assert train[0] != train[1] and test[0] != test[1]
+    assert numbers(None, 0) & train[0] and numbers(None, 0) & test[0]
+    for part in (train[0], test[0]):  # both parts come from everywhere
+        assert min(map(value, part)) < 100 and max(map(value, part)) > 90_000
 
 
 @pytest.mark.parametrize(
@@ -116,6 +186,27 @@ def test_a_seed_names_its_pairs_and_leaves_other_random_numbers_alone():
 def test_date_pairs_refuses(arguments, error, message):
     with pytest.raises(error, match=message):
         date_pairs(**({"count": 2, "seed": 0} | arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"count": 0}, ValueError, "count must be at least 1, got 0"),
+        ({"count": 100_001}, ValueError, "count=100001 is more than the 100000 pairs"),
+        ({"count": 10_001, "part": "test"}, ValueError, "count=10001 is more than the 10000"),
+        ({"count": 90_001, "part": "train"}, ValueError, "count=90001 is more than the 90000"),
+        ({"count": True}, TypeError, "count must be an int, got True"),
+        ({"seed": 0.5}, TypeError, "seed"),
+        ({"target": "klingon"}, ValueError, "target must be a language .* got 'klingon'"),
+        ({"target": "am"}, ValueError, "target must be a language .* got 'am'"),
+        ({"target": "DE"}, ValueError, "target must be a language .* got 'DE'"),
+        ({"target": None}, (TypeError, ValueError), "target"),
+        ({"part": "dev"}, ValueError, "part must be 'train', 'test' or None, got 'dev'"),
+    ],
+)
+def test_number_pairs_refuses(arguments, error, message):
+    with pytest.raises(error, match=message):
+        number_pairs(**({"count": 2, "seed": 0} | arguments))
 
 
 BOM = b"\xef\xbb\xbf"
@@ -162,81 +253,16 @@ def test_a_faulty_line_is_named_by_its_number(tmp_path, content, message):
         read_pairs(path)
 
 
-def kind(token):
-    """What a token is, by Unicode category instead of a regular expression."""
-    if "\u3040" <= token <= "\u30ff\uffff" or "\u3400" <= token <= "\u9fff\uffff":
-        return "cjk"
-    categories = {unicodedata.category(letter)[0:2] for letter in token}
-    if categories == {"Nd"}:
-        return "number"
-    return "word" if token.isalnum() else "other"
-
-
-@few
-@given(st.text())
-@example("Sat, 10 Sept 1983 → 1983年9月10日星期六, le 1er août_2 ٣x\r\n\u2028")
-def test_tokens_join_to_the_text_they_were_cut_from(text):
-    tokens = tokenize(text)
-    assert "".join(tokens) == text
-    kinds = [kind(token) for token in tokens]
-    for token, its_kind in zip(tokens, kinds, strict=True):
-        assert len(token) == 1 or its_kind in ("number", "word")
-        assert tokenize(token) == [token]
-    for pair in itertools.pairwise(kinds):
-        assert pair not in {("number", "number"), ("word", "word")}  # cut as late as possible
-
-
-@few
-@given(st.text(min_size=1), st.text())
-def test_a_vocabulary_knows_its_texts_and_nothing_else(text, other):
-    vocab = Vocab([text])
-    ids = vocab.encode(text)
-    assert vocab.decode(ids) == vocab.decode(torch.tensor(ids)) == text
-    assert vocab.tokens[:4] == SPECIAL and len(vocab) == 4 + len(set(tokenize(text)))
-    assert set(ids) == set(range(4, len(vocab)))
-    for token, number in zip(tokenize(other), vocab.encode(other), strict=True):
-        assert (number == UNK) == (token not in tokenize(text))
-
-
-def test_special_ids_are_no_part_of_a_decoded_text_and_no_text_can_write_them():
-    vocab = Vocab(iter(["the cat", "<pad> sat"]))  # any iterable, read once
-    assert vocab.encode("<pad><bos>")[0] > UNK
-    assert min(vocab.encode("<pad>")) > UNK and vocab.decode(vocab.encode("<pad>")) == "<pad>"
-    the, cat = vocab.encode("the")[0], vocab.encode("cat")[0]
-    assert vocab.decode([BOS, the, PAD, UNK, cat, EOS, the, PAD]) == "the<unk>cat"
-    assert vocab.decode([]) == vocab.decode([EOS, the]) == ""
-    assert (
-        Vocab(["the cat"]).tokens
-        == Vocab(["cat the", "the"]).tokens
-        == [*SPECIAL, " ", "cat", "the"]
-    )
-
-
-@pytest.mark.parametrize("number", [-1, -5, 7, 99])
-@pytest.mark.parametrize("kind_of_ids", [list, tuple, torch.tensor])
-def test_an_id_outside_the_vocabulary_is_named(number, kind_of_ids):
-    vocab = Vocab(["the cat"])
-    with pytest.raises(ValueError, match=f"holds {number}, but the vocabulary has 7 entries"):
-        vocab.decode(kind_of_ids([4, number]))
-    assert vocab.decode(kind_of_ids([4, 6])) == " the"
-
-
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
-        (lambda: Vocab("the cat"), TypeError, r"try Vocab\(\[text\]\)"),
-        (lambda: Vocab([]), ValueError, "texts must hold at least one token"),
-        (lambda: Vocab(["", ""]), ValueError, "texts must hold at least one token"),
-        (lambda: Vocab([5]), TypeError, "text"),
-        (lambda: tokenize(None), TypeError, "text"),
-        (lambda: Vocab(["a"]).decode(torch.tensor([[4], [4]])), ValueError, r"got shape \(2, 1\)"),
         (lambda: encode_pairs([], *VOCABS), ValueError, "pairs must not be empty"),
         (lambda: make_batches([], *VOCABS, 2), ValueError, "pairs must not be empty"),
         (lambda: make_batches(PAIRS, *VOCABS, 0), ValueError, "batch_size must be .* got 0"),
         (lambda: make_batches(PAIRS, *VOCABS, 2.0), TypeError, "batch_size"),
     ],
 )
-def test_bad_texts_and_bad_batches_are_refused(build, error, message):
+def test_bad_batches_are_refused(build, error, message):
     with pytest.raises(error, match=message):
         build()
 
@@ -290,3 +316,22 @@ def test_batches_hold_little_padding_and_change_with_the_seed():
     assert torch.equal(first, again) and not torch.equal(first, other)
     lengths = [batch.src.shape[1] for batch in grouped]
     assert lengths != sorted(lengths)  # short and long batches take turns
+
+
+def test_mixed_batches_hold_every_pair_once_and_all_lengths():
+    pairs = number_pairs(200, seed=0)
+    vocabs = [Vocab(pair[side] for pair in pairs) for side in (0, 1)]
+    mixed, grouped = (
+        make_batches(pairs, *vocabs, batch_size=20, by_length=by_length)
+        for by_length in (False, True)
+    )
+    texts = [
+        [vocabs[0].decode(ids) for batch in batches for ids in batch.src]
+        for batches in (mixed, grouped)
+    ]
+    assert sorted(texts[0]) == sorted(texts[1]) == sorted(source for source, _ in pairs)
+    spread = [
+        min(float((batch.src != PAD).sum(1).double().std()) for batch in batches)
+        for batches in (mixed, grouped)
+    ]
+    assert spread[0] > 1 > spread[1]

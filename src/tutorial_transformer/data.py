@@ -1,14 +1,15 @@
 """Pairs of texts, and how they become batches of ids.
 
-The course's own data are dates: real CLDR formats, from the babel package. An English date in
-one of many formats is translated to the full form of another language, where year, month, day
-and weekday stand in another order.
+The course's own data are dates and numbers. Dates are real CLDR formats, from the babel package:
+an English date in one of many formats is translated to the full form of another language, where
+year, month, day and weekday stand in another order. Numbers are written in words, by the
+num2words package: forty-two is zwei und vierzig, two-and-forty.
 """
 
 import datetime
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,14 +17,14 @@ import torch
 from babel import Locale, UnknownLocaleError
 from babel.dates import format_date, format_skeleton
 from jaxtyping import Int
+from num2words import CONVERTER_CLASSES, num2words
 from torch import Tensor, nn
 
 from tutorial_transformer import _checks as check
+from tutorial_transformer.vocab import BOS, EOS, PAD, SubwordVocab, Vocab
 
 Pair = tuple[str, str]  # (source text, target text)
-
-PAD, BOS, EOS, UNK = range(4)
-SPECIAL = ["<pad>", "<bos>", "<eos>", "<unk>"]
+AnyVocab = Vocab | SubwordVocab
 
 # No two of these write different dates in the same way: en_GB's 03/04/1985 has zeros and four
 # year digits, en_US's 4/3/85 has neither. Names of CLDR styles are lower case, skeletons are not.
@@ -34,6 +35,9 @@ ENGLISH_FORMATS = [
 ]  # fmt: skip
 FIRST_DAY = datetime.date(1970, 1, 1)  # 100 years, so that two year digits are unambiguous
 NUM_DAYS = (datetime.date(2070, 1, 1) - FIRST_DAY).days
+
+NUM_NUMBERS = 100_000  # 101,000 would be "einhunderteinstausend", which is no German
+GERMAN_JOINTS = re.compile("(hundert|tausend|und)")
 
 
 def date_pairs(count: int, seed: int, target: str = "zh", part: str | None = None) -> list[Pair]:
@@ -49,13 +53,9 @@ def date_pairs(count: int, seed: int, target: str = "zh", part: str | None = Non
     >>> date_pairs(2, seed=3)
     [('1998/06/19', '1998年6月19日'), ('Wed, Nov 21, 2040', '2040年11月21日星期三')]
     """
-    check.size(count=count)
-    if not isinstance(seed, int):
-        raise TypeError(f"seed must be an int, got {seed!r}")
-    days = _days(part)
+    days = _part(part, NUM_DAYS)
     total = len(days) * len(ENGLISH_FORMATS)
-    if count > total:
-        raise ValueError(f"count={count} is more than the {total} pairs there are")
+    _check_draw(count, seed, total)
     try:
         locale = Locale.parse(target)
     except (UnknownLocaleError, ValueError, TypeError) as error:
@@ -67,15 +67,23 @@ def date_pairs(count: int, seed: int, target: str = "zh", part: str | None = Non
     ]
 
 
-def _days(part: str | None) -> list[int]:
-    """The days of a part: a fixed tenth of them is for testing."""
+def _part(part: str | None, total: int) -> list[int]:
+    """The members of a part among 0 .. total - 1: a fixed tenth of them is for testing."""
     if part not in (None, "train", "test"):
         raise ValueError(f"part must be 'train', 'test' or None, got {part!r}")
-    days = list(range(NUM_DAYS))
+    members = list(range(total))
     if part is None:
-        return days
-    random.Random(0).shuffle(days)  # not the caller's seed: the parts are the same for everybody
-    return days[: NUM_DAYS // 10] if part == "test" else days[NUM_DAYS // 10 :]
+        return members
+    random.Random(0).shuffle(members)  # not the caller's seed: the same parts for everybody
+    return members[: total // 10] if part == "test" else members[total // 10 :]
+
+
+def _check_draw(count: int, seed: int, total: int) -> None:
+    check.size(count=count)
+    if not isinstance(seed, int):
+        raise TypeError(f"seed must be an int, got {seed!r}")
+    if count > total:
+        raise ValueError(f"count={count} is more than the {total} pairs there are")
 
 
 def _date_pair(day: int, which: int, locale: Locale) -> Pair:
@@ -88,12 +96,52 @@ def _date_pair(day: int, which: int, locale: Locale) -> Pair:
     return source, format_date(date, "full" if names_weekday else "long", locale=locale)
 
 
+def number_pairs(count: int, seed: int, target: str = "de", part: str | None = None) -> list[Pair]:
+    """Draw `count` pairs (a number from 0 to 99,999 in English words, the same in `target`).
+
+    target is a language of num2words such as "de" or "fr". German writes a number as one word,
+    which is given here in its parts, with spaces between them.
+
+    part is "train", "test" or None for all numbers. Every number belongs to one part, whatever
+    the seed, and is drawn at most once.
+
+    >>> for pair in number_pairs(2, seed=5):
+    ...     print(pair)
+    ('eight thousand, eight hundred and forty-three', 'acht tausend acht hundert drei und vierzig')
+    ('twenty-six', 'sechs und zwanzig')
+    """
+    numbers = _part(part, NUM_NUMBERS)
+    _check_draw(count, seed, len(numbers))
+    try:
+        CONVERTER_CLASSES[target].to_cardinal(NUM_NUMBERS - 1)
+    except (KeyError, TypeError) as error:  # TypeError: a language that cannot spell it
+        message = f"target must be a language of num2words such as 'de', got {target!r}"
+        raise ValueError(message) from error
+    # A race: whoever waits shortest is drawn. Waiting as long as the number is large, on average,
+    # gives numbers of every length a chance, where 99 of 100 even draws are above 1000.
+    rng = random.Random(seed)
+    numbers.sort(key=lambda number: rng.expovariate(1 / (number + 1)))
+    return [_number_pair(number, target) for number in rng.sample(numbers[:count], count)]
+
+
+def _number_pair(number: int, target: str) -> Pair:
+    words = num2words(number, lang=target)
+    if target == "de":
+        words = " ".join(GERMAN_JOINTS.sub(r" \1 ", words).split())
+    return num2words(number, lang="en"), words
+
+
 def read_pairs(path: str | Path) -> list[Pair]:
     """Read a UTF-8 file of lines "source<TAB>target"; blank lines are skipped, nothing else is.
 
     Raises ValueError with the line number for a line without exactly one tab, with an empty
     side, or with bytes that are not UTF-8, and for a file without any pair.
     """
+    return [pair for _, pair in numbered_pairs(path)]
+
+
+def numbered_pairs(path: str | Path) -> list[tuple[int, Pair]]:
+    """Read a file as read_pairs does, each pair with the number of its line."""
     pairs = []
     for number, raw in enumerate(Path(path).read_bytes().split(b"\n"), start=1):
         try:
@@ -109,70 +157,10 @@ def read_pairs(path: str | Path) -> list[Pair]:
             )
         if not all(columns):
             raise ValueError(f"{path}, line {number}: the source or the target is empty")
-        pairs.append((columns[0], columns[1]))
+        pairs.append((number, (columns[0], columns[1])))
     if not pairs:
         raise ValueError(f"{path} holds no pairs")
     return pairs
-
-
-CJK = r"\u3040-\u30ff\u3400-\u9fff"
-TOKEN = re.compile(rf"\d+|[{CJK}]|(?:(?![{CJK}\d_])\w)+|.", re.DOTALL)
-
-
-def tokenize(text: str) -> list[str]:
-    """Cut a text into numbers, words, single CJK characters, and single other characters.
-
-    Spaces are tokens too, so that joining the tokens gives the text back.
-
-    >>> tokenize("May 17, 2024"), tokenize("5月17日")
-    (['May', ' ', '17', ',', ' ', '2024'], ['5', '月', '17', '日'])
-    """
-    if not isinstance(text, str):
-        raise TypeError(f"text must be a str, got {type(text).__name__}")
-    return TOKEN.findall(text)
-
-
-class Vocab:
-    """The tokens of the training texts, numbered; ids 0 to 3 are <pad>, <bos>, <eos>, <unk>.
-
-    >>> vocab = Vocab(["the cat sat"])
-    >>> vocab.encode("the cat ate")
-    [7, 4, 5, 4, 3]
-    >>> vocab.decode([7, 4, 5])
-    'the cat'
-    """
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        if isinstance(texts, str):
-            raise TypeError("texts must be an iterable of str, got one str; try Vocab([text])")
-        self.tokens = SPECIAL + sorted({token for text in texts for token in tokenize(text)})
-        if len(self.tokens) == len(SPECIAL):
-            raise ValueError("texts must hold at least one token")
-        self._ids = {token: number for number, token in enumerate(self.tokens)}
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def encode(self, text: str) -> list[int]:
-        """Turn a text into ids; a token that the training texts lack becomes <unk>."""
-        return [self._ids.get(token, UNK) for token in tokenize(text)]
-
-    def decode(self, ids: Iterable[int] | Tensor) -> str:
-        """Turn ids into the text up to <eos>, leaving out <pad> and <bos>.
-
-        Raises ValueError for an id that the vocabulary does not have.
-        """
-        if isinstance(ids, Tensor) and ids.ndim != 1:
-            raise ValueError(f"ids must have one axis, got shape {tuple(ids.shape)}")
-        text = ""
-        for number in ids.tolist() if isinstance(ids, Tensor) else ids:
-            if not 0 <= number < len(self.tokens):
-                raise ValueError(f"ids holds {number}, but the vocabulary has {len(self)} entries")
-            if number == EOS:
-                break
-            if number not in (PAD, BOS):
-                text += self.tokens[number]
-        return text
 
 
 class Batch(NamedTuple):
@@ -186,8 +174,23 @@ class Batch(NamedTuple):
     tgt_in: Int[Tensor, "batch tgt_len"]
     tgt_out: Int[Tensor, "batch tgt_len"]
 
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same ids on another device."""
+        return Batch(*(ids.to(device) for ids in self))
 
-def encode_pairs(pairs: Sequence[Pair], src_vocab: Vocab, tgt_vocab: Vocab) -> Batch:
+    def split(self, parts: int, pad_id: int = PAD) -> list["Batch"]:
+        """Share the rows out among this many parts.
+
+        Where there are fewer rows than parts, the rest get a row whose targets are all pads:
+        it adds nothing to a loss, but whoever gets it has something to compute.
+        """
+        check.size(parts=parts)
+        filler = Batch(self.src[:1], self.tgt_in[:1], torch.full_like(self.tgt_out[:1], pad_id))
+        shares = [Batch(*(ids[start::parts] for ids in self)) for start in range(parts)]
+        return [share if len(share.src) else filler for share in shares]
+
+
+def encode_pairs(pairs: Sequence[Pair], src_vocab: AnyVocab, tgt_vocab: AnyVocab) -> Batch:
     """Make one batch of all these pairs; each source ends in <eos>."""
     if not pairs:
         raise ValueError("pairs must not be empty")
@@ -202,18 +205,27 @@ def _pad(rows: list[list[int]]) -> Int[Tensor, "batch length"]:
 
 
 def make_batches(
-    pairs: Sequence[Pair], src_vocab: Vocab, tgt_vocab: Vocab, batch_size: int, seed: int = 0
+    pairs: Sequence[Pair],
+    src_vocab: AnyVocab,
+    tgt_vocab: AnyVocab,
+    batch_size: int,
+    seed: int = 0,
+    by_length: bool = True,
 ) -> list[Batch]:
     """Group pairs of about the same length into batches, so that little padding is computed.
 
     Pairs of equal lengths are shuffled, then the batches; every pair is in exactly one batch,
-    and the last batch may be smaller.
+    and the last batch may be smaller. by_length=False mixes long pairs with short ones: more
+    padding, but each batch is like the whole, which is steadier where length tells the kind.
     """
     check.size(batch_size=batch_size)
     if not pairs:
         raise ValueError("pairs must not be empty")
     shuffled = random.Random(seed).sample(pairs, len(pairs))
-    shuffled.sort(key=lambda pair: (len(tokenize(pair[1])), len(tokenize(pair[0]))))
+    if by_length:
+        shuffled.sort(
+            key=lambda pair: (len(tgt_vocab.encode(pair[1])), len(src_vocab.encode(pair[0])))
+        )
     batches = [
         encode_pairs(shuffled[start : start + batch_size], src_vocab, tgt_vocab)
         for start in range(0, len(shuffled), batch_size)
