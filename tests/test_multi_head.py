@@ -478,6 +478,37 @@ def test_a_fixed_cache_projects_the_memory_once():
             attention(query, other, other, None, cache)
 
 
+@pytest.mark.parametrize("max_len", [9, None])
+@pytest.mark.parametrize("rows", [[1, 0], [1, 1], [0], [1, 0, 0, 1, 1], [0, 1]])
+@torch.no_grad()
+def test_a_selected_row_goes_on_as_if_it_had_always_stood_there(rows, max_len):
+    attention, x = make_attention(), torch.randn(BATCH, 5, D_MODEL, dtype=torch.float64)
+    rows, cache, last = torch.tensor(rows), KVCache(max_len), x[:, 4:]
+    attention(x[:, :4], x[:, :4], x[:, :4], causal_mask(4), cache)
+    kept = cache.keys, cache.values, cache.keys.clone(), cache.values.clone()
+    cache.select(rows)
+    assert torch.equal(cache.keys, kept[2][rows]) and torch.equal(cache.values, kept[3][rows])
+    assert torch.equal(kept[0], kept[2]) and torch.equal(kept[1], kept[3])  # no other row is lost
+    place = cache.keys.data_ptr()
+    output = attention(last[rows], last[rows], last[rows], None, cache)
+    assert_close(output, attention(x, x, x, causal_mask(5))[rows, 4:], rtol=0, atol=1e-10)
+    assert len(cache) == 5 and cache.keys.data_ptr() == place  # the reserved room is still there
+    if len(rows) == BATCH and rows.tolist() != [0, 1]:
+        assert not torch.allclose(output, attention(x, x, x, causal_mask(5))[:, 4:])
+
+
+@torch.no_grad()
+def test_a_fixed_cache_selects_its_memory_too():
+    attention, (query, memory, _) = make_attention(), make_inputs()
+    cache, rows = KVCache(fixed=True), torch.tensor([1, 0, 1], dtype=torch.int32)
+    expected = attention(query, memory, memory, None, cache)[rows]
+    cache.select(rows)
+    query, memory = query[rows], memory[rows]
+    assert_close(attention(query, memory, memory, None, cache), expected)
+    with pytest.raises(ValueError, match="not the memory that this cache was filled from"):
+        attention(query, memory.flip(0) + 1, memory, None, cache)
+
+
 X = torch.randn(BATCH, Q_LEN, D_MODEL, dtype=torch.float64)
 KEYS = torch.randn(BATCH, HEADS, 4, D_K)
 
@@ -509,6 +540,30 @@ def test_a_cache_refuses_values_that_do_not_match_their_keys(values):
     with pytest.raises((ValueError, TypeError), match="values"):
         cache.append(KEYS, values)
     assert len(cache) == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        (torch.tensor([0, 2]), ValueError, r"rows must lie in the batch of 2, got \[0, 2\]"),
+        (torch.tensor([-1, 0]), ValueError, r"rows must lie in the batch of 2, got \[-1, 0\]"),
+        (
+            torch.tensor([0.0]),
+            TypeError,
+            "rows must hold int64 or int32 numbers, got torch.float32",
+        ),
+        (torch.tensor([True, False]), TypeError, "rows must hold .* got torch.bool"),
+        (torch.tensor([[0, 1]]), ValueError, r"rows must have shape .* got \(1, 2\)"),
+        (torch.tensor([], dtype=torch.int64), ValueError, r"rows must have shape .* got \(0,\)"),
+        ([0, 1], TypeError, "rows"),
+    ],
+)
+def test_a_cache_selects_nothing_but_its_rows(rows, error, message):
+    cache = filled_cache()
+    with pytest.raises(error, match=message):
+        cache.select(rows)
+    assert torch.equal(cache.keys, KEYS) and torch.equal(cache.values, KEYS)
+    KVCache().select(torch.tensor([0, 1]))  # nothing is there yet, nothing has to move
 
 
 def test_a_cache_cannot_serve_two_different_attentions():

@@ -2,41 +2,33 @@
 
 import copy
 import io
+import itertools
 import math
+import signal
 import sys
+import threading
 
 import pytest
 import torch
 import torch.nn.functional as F
+from tiny_runs import (
+    BATCHES,
+    TGT_VOCAB,
+    a_model,
+    files_of,
+    press_ctrl_c,
+    random_batches,
+    same,
+    weights,
+)
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.testing import assert_close
 
-from tutorial_transformer.data import EOS, Batch, Vocab, date_pairs, make_batches
-from tutorial_transformer.decoding import greedy_decode
-from tutorial_transformer.training import evaluate, sequence_loss, train, warmup_schedule
-from tutorial_transformer.transformer import Transformer, TransformerConfig
+from tutorial_transformer.checkpoints import load_checkpoint, load_state
+from tutorial_transformer.data import Batch
+from tutorial_transformer.training import sequence_loss, train, warmup_schedule
 
-BATCH, TGT_LEN, VOCAB = 3, 5, 7
-
-
-def a_model(**changes):
-    sizes = {"d_model": 8, "num_heads": 2, "num_layers": 1, "d_ff": 16, "max_len": 12}
-    return Transformer(TransformerConfig.tiny(9, VOCAB, **(sizes | changes))).double()
-
-
-def random_batches(*sizes, seed=0):
-    """Batches of random ids, one for each (batch, src_len, tgt_len), with one padded row."""
-    generator = torch.Generator().manual_seed(seed)
-    batches = []
-    for batch, src_len, tgt_len in sizes:
-        src = torch.randint(3, 9, (batch, src_len), generator=generator)
-        tgt = torch.randint(3, VOCAB, (batch, tgt_len + 1), generator=generator)
-        src[0, -1], tgt[0, -2:], tgt[:, 0] = 0, torch.tensor([EOS, 0]), 1
-        batches.append(Batch(src, tgt[:, :-1], tgt[:, 1:]))
-    return batches
-
-
-BATCHES = random_batches((3, 5, 4), (2, 4, 6), (4, 3, 2))
+BATCH, TGT_LEN, VOCAB = 3, 5, TGT_VOCAB
 
 
 def logits_and_targets(dtype=torch.float64, pad_id=0, num_pads=4):
@@ -155,6 +147,30 @@ def test_micro_batches_weighted_by_their_tokens_equal_one_batch(label_smoothing)
     assert not torch.isclose(losses.mean(), whole)  # tokens, not batches, have equal weight
 
 
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("cuts", [(0, 6), (0, 3, 6), (0, 1, 5, 6), (0, 1, 2, 3, 4, 5, 6)])
+def test_parts_divided_by_the_tokens_of_the_whole_add_up_to_it(cuts, label_smoothing):
+    logits = torch.randn(6, TGT_LEN, VOCAB, dtype=torch.float64).requires_grad_()
+    tgt_out = torch.randint(4, VOCAB, (6, TGT_LEN))
+    for row, length in enumerate([5, 1, 2, 0, 3, 4]):
+        tgt_out[row, length:] = 0
+    whole = sequence_loss(logits, tgt_out, 0, label_smoothing)
+
+    def added_up(*num_tokens):
+        pieces = [slice(*cut) for cut in itertools.pairwise(cuts)]
+        return sum(
+            sequence_loss(logits[piece], tgt_out[piece], 0, label_smoothing, *num_tokens)
+            for piece in pieces
+        )
+
+    parts = added_up(15)
+    assert_close(parts, whole, rtol=1e-12, atol=0)
+    ours, theirs = (torch.autograd.grad(loss, logits)[0] for loss in (parts, whole))
+    assert_close(ours, theirs, rtol=0, atol=1e-12)
+    assert_close(added_up(30), whole / 2)
+    assert len(cuts) == 2 or not torch.isclose(added_up() / (len(cuts) - 1), whole)
+
+
 ZEROS, ONES = torch.zeros(2, 3, VOCAB), torch.ones(2, 3, dtype=torch.int64)
 
 
@@ -171,6 +187,7 @@ ZEROS, ONES = torch.zeros(2, 3, VOCAB), torch.ones(2, 3, dtype=torch.int64)
         ((ZEROS, ONES * 7), ValueError, "tgt_out holds id 7, but the vocabulary has 7 entries"),
         ((ZEROS, -ONES), ValueError, "tgt_out holds id -1, but the vocabulary has 7 entries"),
         ((ZEROS, ONES, 0, 1.0), ValueError, r"label_smoothing must lie in \[0, 1\), got 1.0"),
+        ((ZEROS, ONES, 0, 0.0, 0), ValueError, "num_tokens must be at least 1, got 0"),
         ((ZEROS, ONES, 0, -0.1), ValueError, r"label_smoothing must lie in \[0, 1\), got -0.1"),
     ],
 )
@@ -216,14 +233,6 @@ def test_the_schedule_refuses_step_zero_and_a_warm_up_of_zero(name):
 
 def run(model, num_steps=4, **changes):
     return train(model, BATCHES, num_steps, **({"progress": "none", "warmup_steps": 3} | changes))
-
-
-def weights(model):
-    return [parameter.detach().clone() for parameter in model.parameters()]
-
-
-def same(some, others):
-    return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
 
 
 @pytest.mark.parametrize(("clip_norm", "max_lr"), [(1.0, None), (0.1, 0.02), (1e9, 0.01)])
@@ -386,6 +395,13 @@ def test_the_score_is_asked_for_every_so_many_steps_of_the_model_as_it_then_is()
         ({"clip_norm": 0.0}, ValueError, "clip_norm must be positive, got 0.0"),
         ({"clip_norm": math.nan}, ValueError, "clip_norm must be positive, got nan"),
         ({"max_lr": -0.1}, ValueError, "max_lr must be positive, got -0.1"),
+        ({"max_lr": math.inf}, ValueError, "max_lr must be positive, got inf"),
+        ({"seed": "two"}, TypeError, "seed"),
+        ({"micro_batches": 0}, ValueError, "micro_batches must be at least 1, got 0"),
+        ({"checkpoint_every": 0}, ValueError, "checkpoint_every must be at least 1, got 0"),
+        ({"precision": "half"}, ValueError, "precision must be 'full' or 'bfloat16', got 'half'"),
+        ({"precision": "bfloat16"}, ValueError, "needs float32 weights, the model has .*float64"),
+        ({"resume": True}, ValueError, "resume=True needs the folder"),
         ({"label_smoothing": 1.0}, ValueError, r"label_smoothing must lie in \[0, 1\), got 1.0"),
         ({"progress": "loud"}, ValueError, "progress must be 'auto', .* got 'loud'"),
     ],
@@ -398,73 +414,231 @@ def test_training_refuses_and_leaves_the_weights_alone(changes, error, message):
     assert same(weights(model), before)
 
 
-# Evaluation.
+# Batches, whole and in parts.
 
 
-def test_eight_pairs_learned_by_heart_are_written_word_for_word():
-    pairs = date_pairs(8, seed=0)
-    vocabs = Vocab(source for source, _ in pairs), Vocab(target for _, target in pairs)
-    batches = make_batches(pairs, *vocabs, batch_size=3)
-    config = TransformerConfig.tiny(len(vocabs[0]), len(vocabs[1]), d_model=32, num_layers=1)
-    model = Transformer(config)
-    assert evaluate(model, batches, greedy_decode) == 0
-    train(model, batches, 100, warmup_steps=20, max_lr=5e-3, progress="none")
-    for use_cache in (True, False):
-        written = [
-            (vocabs[0].decode(src), vocabs[1].decode(said))
-            for batch in batches
-            for src, said in zip(
-                batch.src, greedy_decode(model, batch.src, 20, use_cache), strict=True
-            )
-        ]
-        assert sorted(written) == sorted(pairs)
-    assert evaluate(model, batches, greedy_decode) == 1
+def test_a_batch_moves_to_another_device_whole():
+    batch = BATCHES[0]
+    there = batch.to("meta")
+    assert isinstance(there, Batch) and {ids.device.type for ids in there} == {"meta"}
+    assert [ids.shape for ids in there] == [ids.shape for ids in batch]
+    assert same(batch.to(torch.device("cpu")), batch) and batch.src.device.type == "cpu"
 
 
-def test_a_row_counts_when_all_its_ids_up_to_eos_are_right():
-    tgt_out = torch.tensor([[4, 5, 2], [4, 2, 0], [6, 2, 0], [2, 0, 0]])
-    batch = Batch(torch.full((4, 5), 3), torch.ones_like(tgt_out), tgt_out)
-    right = [[4, 5, 2], [4, 2, 0], [6, 2, 0], [2, 0, 0]]
-
-    def share(*said):
-        return evaluate(a_model(), [batch, batch], lambda *_: torch.tensor(said))
-
-    assert share(*right) == 1
-    assert share([4, 5, 5], [4, 2, 0], [6, 2, 0], [2, 0, 0]) == 0.75  # no eos
-    assert share([4, 5, 2], [4, 5, 2], [6, 6, 2], [5, 2, 0]) == 0.25  # too long
-    assert share([4, 2], [4, 2], [6, 2], [2, 0]) == 0.75  # a decoder may stop early
-    assert share([2], [2], [2], [2]) == 0.25
-
-
-class Copier(Transformer):
-    """A cheat: says the next id of its own decoder input, without having learned a thing."""
-
-    def decode(self, tgt_in, memory, src_mask, cache=None):
-        return F.one_hot(tgt_in.roll(-1, dims=1), self.config.tgt_vocab_size).double()
+@pytest.mark.parametrize("pad_id", [0, 5])
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 7])
+def test_the_parts_of_a_batch_hold_every_row_once_and_no_part_is_empty(parts, pad_id):
+    (batch,) = random_batches((4, 5, 3))
+    before = [ids.clone() for ids in batch]
+    shares = batch.split(parts, pad_id)
+    assert len(shares) == parts and all(isinstance(share, Batch) for share in shares)
+    for side in range(3):
+        rows = [tuple(row.tolist()) for share in shares[:4] for row in share[side]]
+        assert sorted(rows) == sorted(tuple(row.tolist()) for row in batch[side])
+    sizes = [len(share.src) for share in shares]
+    assert max(sizes[:4]) - min(sizes[:4]) <= 1 and sizes[4:] == [1] * (parts - 4)
+    for filler in shares[4:]:  # something to compute that adds nothing
+        assert (filler.tgt_out == pad_id).all() and filler.tgt_in.shape == (1, 3)
+        assert same(filler[:2], (batch.src[:1], batch.tgt_in[:1]))
+    assert same(batch, before)
+    with pytest.raises(ValueError, match="parts must be at least 1, got 0"):
+        batch.split(0)
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
-def test_a_model_that_copies_its_decoder_input_scores_nothing(use_cache):
-    model = Copier(a_model().config).double()
-    (batch,) = random_batches((4, 3, 5))
-    forced = model(batch.src, batch.tgt_in).argmax(dim=-1) == batch.tgt_out
-    assert forced[:, :-1].all()  # fed with the answer it looks perfect
-    assert evaluate(model, [batch], lambda *asked: greedy_decode(*asked, use_cache)) == 0
+@pytest.mark.parametrize("micro_batches", [2, 3, 50])
+def test_micro_batches_change_nothing_but_the_memory(micro_batches):
+    models = [a_model() for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    whole = run(models[0], label_smoothing=0.1)
+    rows = []
+    models[1].register_forward_pre_hook(lambda _, arguments: rows.append(len(arguments[0])))
+    parts = run(models[1], label_smoothing=0.1, micro_batches=micro_batches)
+    for name, values in vars(whole).items():
+        assert vars(parts)[name] == pytest.approx(values, rel=1e-10), name
+    for ours, theirs in zip(weights(models[1]), weights(models[0]), strict=True):
+        assert_close(ours, theirs, rtol=0, atol=1e-9)
+    assert max(rows) == {2: 2, 3: 2, 50: 1}[micro_batches]
+    assert len(rows) <= 4 * micro_batches and len(rows) <= 13  # no more parts than rows
 
 
-def test_the_reference_never_changes_the_prediction():
-    model, batch, said = a_model(), BATCHES[1], []
+def test_bfloat16_computes_in_half_and_keeps_everything_in_float32(tmp_path):
+    full, half = a_model(dtype=torch.float32), a_model(dtype=torch.float32)
+    half.load_state_dict(full.state_dict())
+    wide, dtypes = run(full), set()
+    half.output_proj.register_forward_hook(lambda *arguments: dtypes.add(arguments[-1].dtype))
+    narrow = run(half, precision="bfloat16", folder=tmp_path)
+    assert dtypes == {torch.bfloat16}
+    assert narrow.loss == pytest.approx(wide.loss, rel=0.02) and narrow.loss != wide.loss
+    found = load_checkpoint(tmp_path)
+    for model in (half, found.model):
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+        assert {parameter.grad.dtype for parameter in half.parameters()} == {torch.float32}
+    kept = {tensor.dtype for name, tensor in found.state.tensors.items() if "history" not in name}
+    assert kept == {torch.float32}
+    rounded = [weight.bfloat16().float() for weight in weights(half)]
+    assert not same(rounded, weights(half))  # the weights have more digits than bfloat16
 
-    def decode(model, src, max_len):
-        said.append(greedy_decode(model, src, max_len))
-        return said[-1]
 
-    prediction = greedy_decode(model, batch.src, batch.tgt_out.shape[1])
-    prediction = F.pad(prediction, (0, batch.tgt_out.shape[1] - prediction.shape[1]))
-    flattered = batch._replace(tgt_out=prediction)
-    others = [batch, flattered, batch._replace(tgt_in=batch.tgt_in.flip(0)), flattered]
-    scores = [evaluate(model, [other], decode) for other in others]
-    assert all(torch.equal(ids, said[0]) for ids in said)
-    assert scores == [0, 1, 0, 1]
-    with pytest.raises(ValueError, match="batches must not be empty"):
-        evaluate(model, [], decode)
+# Stop and go on.
+
+VARIANTS = [
+    {"dropout": 0.3},
+    {"dropout": 0.3, "norm_first": True, "dtype": torch.float32},
+    {"dropout": 0.1, "tie_embeddings": True, "tgt_vocab": 9},
+]
+STOPS = [(1,), (2,), (3,), (5,), (8,), (1, 3), (2, 6)]
+
+
+def to_the_end(folder, model, num_steps=8, **changes):
+    options = {"score": lambda model: 0.5, "score_every": 1, "folder": folder, "resume": True}
+    return run(model, num_steps, **(options | changes))
+
+
+@pytest.mark.parametrize(
+    ("variant", "stops"),
+    [(VARIANTS[0], stops) for stops in STOPS]
+    + [(variant, stops) for variant in VARIANTS[1:] for stops in STOPS[1::3]],
+)
+def test_a_run_that_was_stopped_anywhere_ends_with_the_very_weights(tmp_path, stops, variant):
+    untouched = a_model(**variant)
+    start = copy.deepcopy(untouched.state_dict())
+    wanted = to_the_end(tmp_path / "whole", untouched)
+    done = 0
+    for stop in stops:
+        model = a_model(**variant)
+        model.load_state_dict(start)
+        with pytest.raises(KeyboardInterrupt):
+            to_the_end(tmp_path / "cut", model, score=press_ctrl_c(stop - done))
+        state, done = load_state(tmp_path / "cut"), stop
+        assert state.step == stop and len(state.tensors["history.loss"]) == stop
+        assert same(weights(load_checkpoint(tmp_path / "cut").model), weights(model))
+        assert stop == 8 or not same(weights(model), weights(untouched))
+    model = a_model(**variant)  # other weights: the file's count
+    assert to_the_end(tmp_path / "cut", model) == wanted
+    assert same(weights(model), weights(untouched))
+    states = [load_state(tmp_path / name).tensors for name in ("whole", "cut")]
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert any((states[0][name] != 0).any() for name in states[0] if "exp_avg" in name)
+
+
+def test_a_run_goes_on_past_the_steps_first_asked_for_and_from_the_last_checkpoint(tmp_path):
+    models = [a_model(dropout=0.3) for _ in range(4)]
+    for model in models[1:]:
+        model.load_state_dict(models[0].state_dict())
+    wanted = to_the_end(None, models[0], resume=False)
+    assert to_the_end(tmp_path / "new", models[1], 3).loss == wanted.loss[:3]  # nothing there yet
+    assert to_the_end(tmp_path / "new", models[1], 8) == wanted
+    assert to_the_end(tmp_path / "new", models[2], 8) == wanted  # nothing left to do
+    assert all(same(weights(model), weights(models[0])) for model in models[:3])
+    with pytest.raises(ValueError, match=r"num_steps=5, but .* holds 8 steps"):
+        to_the_end(tmp_path / "new", models[3], 5)
+    losses = iter([1, 1, 1, 1, 0])
+    with pytest.raises(ZeroDivisionError):  # a crash in step 5 loses what came after step 4
+        to_the_end(
+            tmp_path / "crash", models[3], score=lambda _: 0.5 / next(losses), checkpoint_every=2
+        )
+    assert load_state(tmp_path / "crash").step == 4
+    assert to_the_end(tmp_path / "crash", models[3], checkpoint_every=3) == wanted
+    assert same(weights(models[3]), weights(models[0]))
+
+
+def test_a_frozen_part_stays_frozen_and_a_wide_default_dtype_changes_nothing(tmp_path):
+    model = a_model(dropout=0.3)
+    model.src_embedding.weight.requires_grad_(False)
+    start = copy.deepcopy(model)
+    wanted = to_the_end(tmp_path / "whole", model)
+    other = copy.deepcopy(start)
+    to_the_end(tmp_path / "cut", other, 3)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert to_the_end(tmp_path / "cut", other) == wanted
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert same(weights(other), weights(model))
+    assert torch.equal(model.src_embedding.weight, start.src_embedding.weight)
+
+
+@pytest.mark.parametrize(
+    ("changes", "variant", "message"),
+    [
+        ({"warmup_steps": 4}, {}, "another warmup_steps: 3, now 4"),
+        ({"max_lr": 0.5}, {}, "another max_lr: None, now 0.5"),
+        ({"label_smoothing": 0.1}, {}, "another label_smoothing: 0.0, now 0.1"),
+        ({"clip_norm": 2.0}, {}, "another clip_norm: 1.0, now 2.0"),
+        ({"seed": 1}, {}, "another seed: 0, now 1"),
+        ({"precision": "bfloat16"}, {}, "another precision: full, now bfloat16"),
+        ({"batches": BATCHES[:2]}, {}, "another batches"),
+        ({"batches": BATCHES[::-1]}, {}, "another batches"),
+        ({"batches": [BATCHES[0]._replace(src=BATCHES[0].src + 1), *BATCHES[1:]]}, {}, "batches"),
+        ({}, {"d_model": 4}, "another d_model: 8, now 4"),
+        ({}, {"num_heads": 4}, "another num_heads: 2, now 4"),
+        ({}, {"num_layers": 2}, "another num_layers: 1, now 2"),
+        ({}, {"dropout": 0.2}, "another dropout: 0.0, now 0.2"),
+        ({}, {"norm_first": True}, "another norm_first: False, now True"),
+        ({}, {"max_len": 13}, "another max_len: 12, now 13"),
+        ({}, {"tgt_vocab": 8}, "another tgt_vocab_size: 7, now 8"),
+        ({}, {"dtype": torch.float64}, "another dtype: torch.float32, now torch.float64"),
+    ],
+)
+def test_a_run_does_not_go_on_as_another_one(tmp_path, changes, variant, message):
+    options = {"batches": BATCHES, "num_steps": 2, "warmup_steps": 3, "progress": "none"}
+    train(a_model(dtype=torch.float32), **options, folder=tmp_path)
+    files, model = files_of(tmp_path), a_model(**({"dtype": torch.float32} | variant))
+    before = weights(model)
+    for resume, refusal in ((True, message), (False, "holds a training run; resume=True goes on")):
+        with pytest.raises(ValueError, match=refusal):
+            train(model, **(options | changes), folder=tmp_path, resume=resume)
+        assert files_of(tmp_path) == files and same(weights(model), before)
+    (tmp_path / "training.safetensors").unlink()
+    with pytest.raises(ValueError, match="holds a model, but no run that could go on"):
+        train(model, **(options | changes), folder=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, None])
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_modes_and_the_ctrl_c_handler_are_put_back(error, in_thread):
+    model, handler, came = a_model(), signal.getsignal(signal.SIGINT), []
+    model.eval()
+    model.decoder.train()
+    modes = [module.training for module in model.modules()]
+
+    def score(model):
+        inside = signal.getsignal(signal.SIGINT)
+        assert (inside is handler) == in_thread and model.encoder.training
+        if error is not None:
+            raise error
+        return 0.5
+
+    def work():
+        try:
+            run(model, 2, score=score, score_every=1)
+        except BaseException as caught:
+            came.append(type(caught))
+
+    if in_thread:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    else:
+        work()
+    assert came == ([] if error is None else [error])
+    assert [module.training for module in model.modules()] == modes
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_ctrl_c_stops_a_run_without_a_folder_too():
+    model, twin = a_model(), a_model()
+    twin.load_state_dict(model.state_dict())
+    with pytest.raises(KeyboardInterrupt):
+        run(model, 9, score=press_ctrl_c(3), score_every=1)
+    run(twin, 3)
+    assert same(weights(model), weights(twin))  # the step was finished, and none begun
+
+
+def test_the_bar_starts_at_the_step_of_the_checkpoint(tmp_path, monkeypatch):
+    to_the_end(tmp_path, a_model(), 5)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    to_the_end(tmp_path, a_model(), progress="bar")
+    bar = sys.stderr.getvalue()
+    assert "5/8" in bar and "8/8" in bar and "0/8" not in bar and "4/8" not in bar

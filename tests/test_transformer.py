@@ -271,6 +271,35 @@ def test_a_cache_grows_past_its_first_buffer_and_two_caches_do_not_meet():
 
 
 @torch.no_grad()
+def test_beginnings_that_change_places_go_on_as_without_a_cache():
+    model, rows = build(max_len=9), torch.tensor([1, 1, 2, 0])
+    memory, src_mask = (x[:1].repeat_interleave(4, dim=0) for x in model.encode(SRC))
+    tgt = torch.tensor([[1, 3, 4], [1, 5, 0], [1, 6, 3], [1, 0, 6]])  # some of them with pads
+    new = torch.tensor([[3], [4], [5], [6]])
+    cache = model.new_cache(memory, max_len=9)
+    cache.select(rows)  # nothing is there yet
+    model.decode(tgt, memory, src_mask, cache)
+    cache.select(rows)
+    step = model.decode(new, memory, src_mask, cache)
+    both = [torch.cat([ids, new], dim=1) for ids in (tgt[rows], tgt)]
+    moved, stayed = (model.decode(ids, memory, src_mask)[:, -1:] for ids in both)
+    assert_close(step, moved, rtol=0, atol=1e-10)
+    assert not torch.allclose(step, stayed) and len(cache) == 4
+    for wrong, error, message in [
+        (rows[:3], ValueError, r"one row for each of the 4 in the cache, got shape \(3,\)"),
+        (rows[None], ValueError, "rows"),
+        (rows + 2, ValueError, r"rows must lie in the batch of 4, got \[3, 3, 4, 2\]"),
+        (rows.double(), TypeError, "rows"),
+        (rows.tolist(), TypeError, "rows"),
+    ]:
+        with pytest.raises(error, match=message):
+            cache.select(wrong)
+    again = model.decode(new, memory, src_mask, cache)  # a refused call moved nothing
+    twice = torch.cat([both[0], new], dim=1)
+    assert_close(again, model.decode(twice, memory, src_mask)[:, -1:], rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
 def test_a_cache_refuses_what_does_not_belong_to_it():
     model = build(max_len=6)
     memory, src_mask = model.encode(SRC)

@@ -12,7 +12,7 @@ from numbers import Real
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from tutorial_transformer import _checks as check
@@ -111,6 +111,37 @@ class KVCache:
         self._keys[:, :, self.length : total] = keys
         self._values[:, :, self.length : total] = values
         self.length = total
+
+    def _check_rows(self, rows: Tensor) -> None:
+        check.tensor("rows", rows)
+        if rows.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"rows must hold int64 or int32 numbers, got {rows.dtype}")
+        if rows.ndim != 1 or len(rows) == 0:
+            raise ValueError(f"rows must have shape (new_batch,), not 0, got {tuple(rows.shape)}")
+        if self.length and ((rows < 0) | (rows >= len(self._keys))).any():
+            raise ValueError(
+                f"rows must lie in the batch of {len(self._keys)}, got {rows.tolist()}"
+            )
+
+    @check.first(_check_rows)
+    def select(self, rows: Int[Tensor, " new_batch"]) -> None:
+        """Go on with these batch rows, in this order; a row may come twice, or not at all.
+
+        Beam search drops some beginnings and continues others. The new buffers have as much room
+        as the old ones. Only for decoding: torch refuses keys that need a gradient.
+        """
+        if self.length:
+            self._keys = self._picked(self._keys, rows)
+            self._values = self._picked(self._values, rows)
+        if self.source is not None:
+            self.source = self.source.index_select(0, rows)
+
+    def _picked(self, old: Tensor, rows: Tensor) -> Tensor:
+        """A buffer with the same room for other rows; only the filled part is copied, and once."""
+        buffer = old.new_empty(len(rows), *old.shape[1:])
+        filled = buffer[:, :, : self.length]
+        torch.index_select(old[:, :, : self.length], 0, rows, out=filled)
+        return buffer
 
     def _grown(self, old: Tensor | None, new: Tensor, total: int) -> Tensor:
         """A buffer with room for `total` positions or more, which begins with the old one's."""

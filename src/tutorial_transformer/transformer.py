@@ -93,6 +93,25 @@ class DecodingCache:
     def __len__(self) -> int:
         return self.length
 
+    def _check_rows(self, rows: Tensor) -> None:
+        check.tensor("rows", rows)
+        if self.visible is not None and rows.shape != self.visible.shape[:1]:
+            raise ValueError(
+                f"rows must name one row for each of the {len(self.visible)} in the cache, "
+                f"got shape {tuple(rows.shape)}"
+            )
+
+    @check.first(_check_rows)
+    def select(self, rows: Int[Tensor, " batch"]) -> None:
+        """Let each row go on from another one, as beam search does: row i becomes what rows[i] was.
+
+        Row i must read the same source as rows[i], because the source's keys stay where they are.
+        """
+        for layer in self.layers:
+            layer.self_attn.select(rows)
+        if self.visible is not None:
+            self.visible = self.visible.index_select(0, rows)
+
 
 class Transformer(nn.Module):
     """The encoder-decoder Transformer; forward returns logits, not probabilities.
