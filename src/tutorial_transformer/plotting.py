@@ -13,6 +13,7 @@ import seaborn as sns
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
+from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.patches import FancyBboxPatch
 from torch import Tensor
 
@@ -35,6 +36,16 @@ def use_house_style() -> None:
         "axes.titlelocation": "left", "axes.titleweight": "bold", "legend.frameon": False,
         "axes.spines.top": False, "axes.spines.right": False, "font.family": ["DejaVu Sans"],
     })  # fmt: skip
+
+
+def drawable(tokens: list[str]) -> list[str]:
+    """Spell what the font cannot draw by its code points, and show spaces; "年" is "U+5E74"."""
+    font = get_font(findfont(FontProperties(family="DejaVu Sans")))
+    known = font.get_charmap()
+    return [
+        "".join(char if ord(char) in known else f"U+{ord(char):04X}" for char in token)
+        for token in (token.replace(" ", "␣") for token in tokens)
+    ]
 
 
 def _token_axes(ax: Axes | None, queries: list[str], keys: list[str], title: str) -> Axes:
