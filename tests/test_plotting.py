@@ -15,6 +15,7 @@ from tutorial_transformer.plotting import (
     BLUE,
     HIDDEN,
     VISIBLE,
+    drawable,
     plot_architecture,
     plot_attention,
     plot_mask,
@@ -190,3 +191,11 @@ def test_the_architecture_names_what_the_model_has():
     assert {"src ids", "tgt_in ids", "memory", "logits"} <= set(texts)
     assert len(np.unique((255 * pixels(ax)).astype(int).reshape(-1, 3), axis=0)) > 20
     assert ax.get_title() + ax.get_title(loc="left")
+
+
+def test_what_the_font_cannot_draw_is_spelled_by_its_code_point():
+    tokens = ["year", " ", "saß", "<eos>", "年", "5月"]
+    assert drawable(tokens) == ["year", "␣", "saß", "<eos>", "U+5E74", "5U+6708"]
+    fig, ax = plt.subplots()
+    ax.set_title(" ".join(drawable(tokens)))
+    fig.canvas.draw()  # warnings are errors: a missing glyph would be one
