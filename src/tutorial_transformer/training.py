@@ -211,7 +211,7 @@ class _Run:
         self.rank, self.world = join_processes(next(model.parameters()).device)
         self.parallel = model
         if self.world > 1:  # the only buffer is the table of positions, the same everywhere
-            self.parallel = DistributedDataParallel(model, broadcast_buffers=False)
+            self.parallel = DistributedDataParallel(model, forward_sync_buffers=False)
 
     def step(self, batch: Batch) -> float:
         """Forward, loss, backward, clip, Adam; returns the loss."""
