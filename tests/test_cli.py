@@ -77,7 +77,13 @@ def test_an_unknown_word_is_named_and_a_text_that_is_too_long_refused(tmp_path, 
     assert capsys.readouterr().err == "note: never seen in training: horse\n"
     assert command("translate --model", out, "the cat " * 20) == 1
     error = capsys.readouterr().err
-    assert error.startswith("error: texts[0] has 81 tokens") and "max_len is 12" in error
+    assert error.startswith("error: text 1 has 81 tokens") and "max_len is 12" in error
+    path = file_of(tmp_path, "\nthe cat\tdie Katze\n" + "the cat " * 9 + "\tdie Katze\n")
+    assert command("evaluate --model", out, "--pairs", path) == 1
+    assert f"{path}, line 3: the source has 36 tokens" in capsys.readouterr().err
+    path = file_of(tmp_path, "the cat\t" + "die Katze " * 9 + "\n")
+    assert command("evaluate --model", out, "--pairs", path) == 1
+    assert f"{path}, line 1: the target has 36 tokens" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["the cat sat", "a cat"])
@@ -87,7 +93,9 @@ def test_the_attention_of_one_text_is_drawn(text, tmp_path, capsys):
     assert command("translate --model", out, "--attention", picture, text) == 0
     assert len(set(matplotlib.image.imread(picture)[..., 0].ravel().tolist())) > 10
     assert command("translate --model", out, "--attention", picture, text, text) == 1
-    assert "--attention draws one text, got 2" in capsys.readouterr().err
+    assert "--attention draws one text that is not empty, got 2" in capsys.readouterr().err
+    assert command("translate --model", out, "--attention", picture, " ") == 1
+    assert "not empty, got 0" in capsys.readouterr().err
 
 
 GOOD = "the cat\tdie Katze\n"
@@ -265,3 +273,11 @@ def test_help_shows_examples_and_the_module_runs_as_a_program(capsys):
     run = [sys.executable, "-m", "tutorial_transformer", "translate", "--model", "none", "hi"]
     ended = subprocess.run(run, capture_output=True, text=True, check=False)
     assert ended.returncode == 1 and ended.stderr.startswith("error: there is no ")
+
+
+def test_a_reader_who_has_seen_enough_is_no_error(tmp_path):
+    out = trained(tmp_path, steps=2)
+    run = [sys.executable, "-m", "tutorial_transformer", "translate", "--model", str(out), "a cat"]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as ended:
+        ended.stdout.close()
+        assert ended.stderr.read() == b"" and ended.wait() == 0

@@ -5,6 +5,7 @@ python -m tutorial_transformer translate --model run/ "a text"
 python -m tutorial_transformer evaluate --model run/ --pairs test.tsv
 """
 
+import os
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Sequence
@@ -18,6 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     try:
         args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output has seen enough: `... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError, FloatingPointError) as error:
         known = isinstance(error, OSError) and error.filename is not None
         text = f"{error.filename}: {error.strerror}" if known else str(error)

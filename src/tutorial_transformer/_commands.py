@@ -3,7 +3,7 @@
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from tutorial_transformer.data import (
     make_batches,
     number_pairs,
     numbered_pairs,
-    read_pairs,
 )
 from tutorial_transformer.decoding import beam_search, greedy_decode, sample
 from tutorial_transformer.evaluation import bleu_tokenizer, evaluate, translate
@@ -50,12 +49,15 @@ MAY_CHANGE = {"steps", "checkpoint_every", "micro_batches", "device", "out", "re
 
 
 def run_train(args: Namespace) -> None:
+    """Train on a file or a task; everything about the run stands in its folder."""
     options = _options(args)
     first = int(os.environ.get("RANK", 0)) == 0
     say = print if first else lambda *text: None
     pairs, numbers = _training_pairs(options)
     src_vocab, tgt_vocab = (_vocab([pair[side] for pair in pairs], options) for side in (0, 1))
-    _check_lengths(pairs, numbers, (src_vocab, tgt_vocab), options)
+    limit = f"--max-len is {options['max_len']}"
+    name = options.get("pairs", options.get("task"))
+    _check_lengths(name, pairs, numbers, (src_vocab, tgt_vocab), options["max_len"], limit)
     batches = make_batches(
         pairs, src_vocab, tgt_vocab, options["batch_size"], options["seed"],
         by_length=not options["mix_lengths"],
@@ -71,8 +73,8 @@ def run_train(args: Namespace) -> None:
     say(f"{len(pairs):,} pairs, {len(src_vocab):,} source and {len(tgt_vocab):,} target tokens,")
     say(f"{count:,} parameters, {options['steps']:,} steps of {options['batch_size']} pairs")
     if first:
-        write_json(_made(args.out) / "options.json", options)
         save_vocabs(args.out, src_vocab, tgt_vocab)
+        write_json(args.out / "options.json", options)
     args.how_to_go_on = f"; go on with: {PROGRAM} train --out {args.out} --resume"
     train(
         model, batches, options["steps"], options["warmup"], options["max_lr"],
@@ -120,16 +122,20 @@ def _training_pairs(options: dict) -> tuple[list[Pair], list[int]]:
 
 
 def _check_lengths(
-    pairs: list[Pair], numbers: list[int], vocabs: tuple[AnyVocab, AnyVocab], options: dict
+    file: str,
+    pairs: Sequence[Pair],
+    numbers: Sequence[int],
+    vocabs: tuple[AnyVocab, AnyVocab],
+    max_len: int,
+    limit: str,
 ) -> None:
     """Refuse a line that the model could not read or write whole."""
     for pair, number in zip(pairs, numbers, strict=True):
-        for name, text, vocab in zip(("source", "target"), pair, vocabs, strict=True):
+        for side, text, vocab in zip(("source", "target"), pair, vocabs, strict=True):
             length = len(vocab.encode(text)) + 1
-            if length > options["max_len"]:
+            if length > max_len:
                 raise ValueError(
-                    f"{options.get('pairs', options.get('task'))}, line {number}: the {name} has "
-                    f"{length} tokens with <eos>, --max-len is {options['max_len']}"
+                    f"{file}, line {number}: the {side} has {length} tokens with <eos>, {limit}"
                 )
 
 
@@ -146,11 +152,6 @@ def _device(name: str | None) -> torch.device:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"--device {name} cannot be used: {str(error).splitlines()[0]}") from error
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _loaded(args: Namespace) -> tuple[Transformer, AnyVocab, AnyVocab]:
@@ -172,13 +173,19 @@ def _decoder(args: Namespace) -> Callable[[Transformer, Tensor, int], Tensor]:
 
 
 def run_translate(args: Namespace) -> None:
+    """Translate the given texts, or the lines of standard input, a line for a line."""
     model, src_vocab, tgt_vocab = _loaded(args)
     texts = args.texts or [line.rstrip("\r\n") for line in sys.stdin]
-    if args.attention and len(texts) != 1:
-        raise ValueError(f"--attention draws one text, got {len(texts)}")
     full = [text for text in texts if text.strip()]  # an empty line stays an empty line
-    for text in full:
+    if args.attention and (len(texts), len(full)) != (1, 1):
+        raise ValueError(f"--attention draws one text that is not empty, got {len(full)}")
+    for number, text in enumerate(texts, start=1):
         ids = src_vocab.encode(text)
+        if len(ids) + 1 > model.config.max_len:
+            raise ValueError(
+                f"text {number} has {len(ids) + 1} tokens with <eos>, "
+                f"but the model's max_len is {model.config.max_len}"
+            )
         if UNK in ids:
             tokens = zip(src_vocab.split(text), ids, strict=True)
             unknown = " ".join(token for token, number in tokens if number == UNK)
@@ -215,8 +222,9 @@ def _draw_attention(
 
 
 def run_evaluate(args: Namespace) -> None:
+    """Score the model on a file or on a task's unseen pairs, and print the scores."""
     model, src_vocab, tgt_vocab = _loaded(args)
-    pairs = _test_pairs(args)
+    pairs = _test_pairs(args, (src_vocab, tgt_vocab), model.config.max_len)
     scores = evaluate(model, pairs, src_vocab, tgt_vocab, _decoder(args), args.max_len)
     tokenizer = bleu_tokenizer([target for _, target in pairs])
     print(f"pairs                          {len(pairs):8,}")
@@ -229,10 +237,12 @@ def run_evaluate(args: Namespace) -> None:
     print(f"  tokens right                 {scores.teacher_forced:8.1%}")
 
 
-def _test_pairs(args: Namespace) -> list[Pair]:
-    if args.pairs is not None:
-        return read_pairs(args.pairs)
-    return _unseen(args.task)
+def _test_pairs(args: Namespace, vocabs: tuple[AnyVocab, AnyVocab], max_len: int) -> list[Pair]:
+    if args.pairs is None:
+        return _unseen(args.task)
+    numbers, pairs = zip(*numbered_pairs(args.pairs), strict=True)
+    _check_lengths(args.pairs, pairs, numbers, vocabs, max_len, f"the model's max_len is {max_len}")
+    return list(pairs)
 
 
 def _unseen(task: str) -> list[Pair]:
