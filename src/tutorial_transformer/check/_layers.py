@@ -1,0 +1,73 @@
+"""Somebody's encoder or decoder layer: built, filled, called, counted."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from tutorial_transformer.check._block import SIZES, Block, fill
+from tutorial_transformer.check._building import build
+from tutorial_transformer.check._inputs import numbers, output_of
+
+COUNT = 12  # d_model of the module whose parameters are counted
+
+
+class Student:
+    """A class as a function of (norm_first, train, scale, x, ...), dropout 0."""
+
+    def __init__(self, cls: Callable, inputs: int) -> None:
+        self.cls, self.inputs, self.modules = cls, inputs, {}
+
+    def __call__(self, first: bool, train: bool, scale: float, x: Tensor, *rest) -> Tensor:
+        """Build and fill a layer once for each order, scale and width, and call it."""
+        key = first, scale, x.shape[-1]
+        if key not in self.modules:
+            self.modules[key] = self.build(first, x.shape[-1], scale)
+        return output_of(run(self.modules[key].train(train), x, *rest))
+
+    def build(self, first: bool, width: int, scale: float, dropout=0.0, feed=None) -> nn.Module:
+        """Build a layer and fill its parameters; feed is the scale of the feed-forward network."""
+        module = self.made(first, width, dropout)
+        fill(module, width, scale, feed)
+        return module
+
+    def made(self, first: bool, width: int, dropout: float = 0.0) -> nn.Module:
+        """Build a layer, and call it once, for what is made late is made then."""
+        module = build(self.cls, width, *SIZES[width], dropout=dropout, norm_first=first)
+        run(module.eval(), *(numbers((1, 2, width)) for _ in range(self.inputs)))
+        return module
+
+
+def run(module: nn.Module, *inputs: Tensor | None) -> object:
+    """Call a layer, and put the default dtype back for the call after it."""
+    dtype = torch.get_default_dtype()
+    try:
+        return _run(module, *inputs)
+    finally:
+        torch.set_default_dtype(dtype)
+
+
+def _run(module: nn.Module, *inputs: Tensor | None) -> object:
+    """Torch's own layers get their masks in torch's form."""
+    forward, heads = type(module).forward, SIZES[inputs[0].shape[-1]][0]
+    if forward is nn.TransformerEncoderLayer.forward:
+        x, mask = (*inputs, None)[:2]
+        return module(x, _torchs(mask, x, x, heads))
+    if forward is nn.TransformerDecoderLayer.forward:
+        x, memory, own, source = (*inputs, None, None)[:4]
+        return module(x, memory, _torchs(own, x, x, heads), _torchs(source, x, memory, heads))
+    return module(*inputs)
+
+
+def _torchs(mask: Tensor | None, query: Tensor, key: Tensor, heads: int) -> Tensor | None:
+    if mask is None:
+        return None
+    whole = mask.expand(len(query), query.shape[1], key.shape[1])
+    return ~whole.repeat_interleave(heads, dim=0)
+
+
+def suspect(wire: Callable, change: Callable = lambda block: block) -> Callable:
+    """A layer with a mistake, as a function of a case's arguments."""
+    return lambda first, train, scale, x, *rest: wire(
+        change(Block(first, train, scale, x.shape[-1])), x, *rest
+    )

@@ -1,0 +1,110 @@
+"""Models for the graders of decoders: one says what its script says, one is small and real."""
+
+import torch
+from torch import Tensor
+
+from tutorial_transformer.transformer import DecodingCache, Transformer, TransformerConfig
+
+VOCAB = 20
+PAD, BOS, EOS = 0, 1, 2
+Script = dict[tuple[int, ...], dict[int, float]]
+
+
+def paths(*sentences: tuple[int, list[int], float]) -> Script:
+    """A script of (source, words, p): each word follows the words before it with probability p."""
+    script: Script = {}
+    for source, words, p in sentences:
+        for length, word in enumerate(words):
+            script.setdefault((source, *words[:length]), {}).setdefault(word, p)
+    return script
+
+
+class Scripted(Transformer):
+    """A Transformer in all that can be asked of it, whose next word stands in a script.
+
+    The key is (first id of the source, words so far without <bos>), the value {next word:
+    probability}. Off the script it mumbles: words that depend on all that it has read, never
+    the end. In training mode dropout takes the whole script away. Logits have a constant added.
+    """
+
+    def __init__(self, script: Script) -> None:
+        with torch.random.fork_rng(devices=[]):
+            super().__init__(TransformerConfig(VOCAB, VOCAB, 4, 1, 1, 4, max_len=32))
+        self.script, self.known = script, {}
+        self.forget = torch.nn.Dropout(1.0)
+
+    def encode(self, src: Tensor) -> tuple[Tensor, Tensor]:
+        """Remember the first id of each row, at every position."""
+        self._check_src(src)
+        first = src[:, :1, None].expand(-1, src.shape[1], 4)
+        return first.to(self.output_proj.weight.dtype), (src != PAD)[:, None]
+
+    def new_cache(self, memory=None, max_len=None) -> DecodingCache:
+        """Make a cache that remembers the ids themselves."""
+        return _Ids([], max_len)
+
+    def decode(self, tgt_in: Tensor, memory: Tensor, src_mask, cache=None) -> Tensor:
+        """Read the script at each position; of the other arguments only the first id counts."""
+        self._check_tgt(tgt_in, memory, src_mask, cache)
+        ids, earlier = tgt_in, 0
+        if cache is not None:
+            ids = tgt_in if cache.ids is None else torch.cat([cache.ids, tgt_in], dim=1)
+            earlier, cache.ids, cache.visible = cache.length, ids, (ids != PAD)[:, None]
+        scripted = self.forget(torch.ones(1)).item() == 1
+        keys = [(int(key), *row) for key, row in zip(memory[:, 0, 0], ids.tolist(), strict=True)]
+        rows = [
+            torch.stack(
+                [self._logits(key[:end], scripted) for end in range(earlier + 2, len(key) + 1)]
+            )
+            for key in keys
+        ]
+        return torch.stack(rows).to(memory.dtype)
+
+    def _logits(self, key: tuple[int, ...], scripted: bool) -> Tensor:
+        if (key, scripted) not in self.known:
+            source, first, *words = key
+            follow = self.script.get((source, *words)) if scripted and first == BOS else None
+            self.known[key, scripted] = _next(
+                follow, sum(i * word for i, word in enumerate(key, 1))
+            )
+        return self.known[key, scripted]
+
+
+def _next(follow: dict[int, float] | None, turn: int) -> Tensor:
+    """The logits of what may follow; the rest of the probability, or all of it, is mumbled."""
+    mumble = torch.cos(1.7 * turn + 2.3 * torch.arange(VOCAB, dtype=torch.float64))
+    mumble[[PAD, BOS, EOS]] = -9.0
+    if follow is None:
+        return mumble + turn % 5
+    rest = max(1.0 - sum(follow.values()), 1e-6)
+    probs = rest * mumble.softmax(0)
+    probs[list(follow)] = torch.tensor(list(follow.values()), dtype=torch.float64)
+    return probs.log() + turn % 5
+
+
+class _Ids(DecodingCache):
+    """The cache of a scripted model."""
+
+    ids: Tensor | None = None
+
+    def select(self, rows: Tensor) -> None:
+        """Let each row go on from another one."""
+        super().select(rows)
+        if self.ids is not None:
+            self.ids = self.ids.index_select(0, rows)
+
+
+def real_model(seed: int, **changes) -> Transformer:
+    """A tiny model with random weights, large enough that its words depend on the source."""
+    sizes = {"d_model": 8, "num_heads": 2, "num_layers": 1, "d_ff": 16, "max_len": 32}
+    with torch.random.fork_rng(devices=[]):
+        model = Transformer(TransformerConfig.tiny(9, 8, **(sizes | changes)))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            if "norm" not in name:
+                large = 1.0 if "attn" in name or "output" in name else 0.5
+                numbers = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter.copy_(numbers * large * (1.0 if parameter.ndim > 1 else 0.2))
+        model.output_proj.bias[[model.config.pad_id, model.config.bos_id]] = -20.0  # never likely
+    return model.eval()

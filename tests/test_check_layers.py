@@ -1,0 +1,161 @@
+"""The graders of chapters 04 to 08: mistakes are named, right code passes."""
+
+import pytest
+import torch
+from faults import add_norm, decoder, embeddings, encoder, feed_forward
+from grading import (
+    assert_accepted,
+    assert_harmless,
+    assert_rejected,
+    assert_stopped,
+    assert_told,
+    changing,
+    headings,
+    loud,
+)
+from torch import nn
+
+from tutorial_transformer.check import add_norm as norms
+from tutorial_transformer.check import embeddings as vectors
+from tutorial_transformer.check._adding_mistakes import ADDING
+from tutorial_transformer.check._decoder_mistakes import LAYER as DECODER
+from tutorial_transformer.check._encoder_mistakes import LAYER as ENCODER
+from tutorial_transformer.check._network_mistakes import NETWORK
+from tutorial_transformer.check._norm_mistakes import NORMING
+from tutorial_transformer.check._position_mistakes import ADDED, TOKENS
+from tutorial_transformer.check._table_checks import CHECKS
+from tutorial_transformer.check._wave_mistakes import TABLES
+from tutorial_transformer.check.decoder import decoder_layer
+from tutorial_transformer.check.encoder import encoder_layer
+from tutorial_transformer.check.feed_forward import feed_forward as network
+
+GRADERS = {
+    "feed_forward": network,
+    "positional_encoding": vectors.positional_encoding,
+    "token_embedding": vectors.token_embedding,
+    "layer_norm": norms.layer_norm,
+    "add_norm": norms.add_norm,
+    "encoder_layer": encoder_layer,
+    "decoder_layer": decoder_layer,
+}
+
+
+def named(grader, codes):
+    """The codes of one grader under keys that begin with it."""
+    return {f"{grader}: {name}": code for name, code in codes.items()}
+
+
+FAULTS = named("feed_forward", feed_forward.FAULTS) | embeddings.FAULTS | add_norm.FAULTS
+FAULTS |= named("encoder_layer", encoder.FAULTS) | named("decoder_layer", decoder.FAULTS)
+RIGHT = named("feed_forward", feed_forward.RIGHT) | embeddings.RIGHT | add_norm.RIGHT
+RIGHT |= named("encoder_layer", encoder.RIGHT) | named("decoder_layer", decoder.RIGHT)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_wrong_code_is_rejected_and_its_mistake_named(name):
+    fault, word = FAULTS[name]
+    assert_rejected(GRADERS[name.split(":")[0]](fault), word)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_code_passes_in_every_usual_form(name):
+    assert_accepted(GRADERS[name.split(":")[0]](RIGHT[name]))
+
+
+@pytest.mark.parametrize("name", GRADERS)
+def test_every_grader_has_five_faults_and_five_right_ones(name):
+    for codes in (FAULTS, RIGHT):
+        assert sum(key.startswith(f"{name}:") for key in codes) >= 5
+
+
+def test_double_precision_as_default_is_no_mistake():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        for name in ("feed_forward: plain", "layer_norm: written out", "encoder_layer: plain"):
+            assert_accepted(GRADERS[name.split(":")[0]](RIGHT[name]))
+    finally:
+        torch.set_default_dtype(before)
+
+
+def module_of(forward):
+    """A class whose modules answer with this function, whatever they are built with."""
+
+    def build(self, *_, **__):
+        nn.Module.__init__(self)
+        self.table = nn.Parameter(torch.ones(7, 4))
+
+    members = {"__init__": build, "forward": lambda self, *inputs: forward(*inputs)}
+    return type("Theirs", (nn.Module,), members)
+
+
+@pytest.mark.parametrize("name", GRADERS)
+def test_stubs_errors_and_nonsense_are_told(name):
+    assert_told(GRADERS[name], module_of)
+
+
+@pytest.mark.parametrize("name", ["positional_encoding", "layer_norm"])
+def test_functions_are_told_too(name):
+    assert_told(GRADERS[name])
+
+
+def test_an_endless_loop_is_stopped():
+    assert_stopped(decoder_layer, module_of)
+
+
+def wrapped(code, wrap):
+    """A class whose forward is wrapped."""
+
+    def forward(self, *inputs):
+        return wrap(super(theirs, self).forward)(*inputs)
+
+    theirs = type("Theirs", (code,), {"forward": forward})
+    return theirs
+
+
+PLAIN = {
+    "feed_forward": feed_forward.Plain,
+    "token_embedding": embeddings.Tokens,
+    "positional_encoding": embeddings.Positions,
+    "add_norm": add_norm.Wrapper,
+    "encoder_layer": encoder.Layer,
+    "decoder_layer": decoder.Layer,
+}
+
+
+@pytest.mark.parametrize("name", ["feed_forward", "add_norm", "encoder_layer", "decoder_layer"])
+def test_the_grader_leaves_no_trace(name, capsys):
+    assert_harmless(GRADERS[name], wrapped(PLAIN[name], loud), capsys)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_inputs_that_are_changed_are_told(name):
+    word = "two calls" if name == "token_embedding" else "in place"  # it asks twice
+    assert_rejected(GRADERS[name](wrapped(PLAIN[name], changing)), word)
+
+
+def test_a_report_says_whether_it_saw_a_class_or_a_function():
+    for code, word in ((embeddings.table_by_exp, "function"), (embeddings.Positions, "class")):
+        assert word in vectors.positional_encoding(code).properties[0].name
+
+
+def test_a_module_in_the_place_of_its_class_is_told():
+    assert_rejected(network(feed_forward.Plain(4, 10)), "the class itself")
+    assert_rejected(encoder_layer(encoder.Layer(8, 2, 12)), "the class itself")
+
+
+def test_every_mistake_names_a_section():
+    tables = (NETWORK, TABLES, ADDED, TOKENS, NORMING, ADDING, ENCODER, DECODER)
+    assert {mistake.reread for table in tables for mistake in table.values()} <= headings()
+    assert {reread for *_, reread in CHECKS.values()} <= headings()
+
+
+@pytest.mark.parametrize(
+    "grader, table",
+    [(norms.layer_norm, NORMING), (vectors.positional_encoding, TABLES)],
+    ids=["layer_norm", "positional_encoding"],
+)
+def test_every_mistake_is_named_as_itself(grader, table):
+    for says, mistake in table.items():
+        report = grader(mistake.rule)
+        assert report.diagnosis == says and report.reread == mistake.reread
