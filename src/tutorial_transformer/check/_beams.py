@@ -52,19 +52,21 @@ class Beam:
         self.read = [[] for _ in memory]  # what each slot's cache has seen
         texts = [(0.0, [model.config.bos_id], False)] * (beam_size if self.equal else 1)
         for length in range(1, max_len + 1):
-
-            def rate(text, score=self.score, length=length):
-                n = length if self.now else len(text[1]) - 1
-                return score(text[0], n + self.longer, power)
-
             longer = self.continued(model, texts, memory, mask)
-            texts = sorted(longer, key=rate, reverse=True)[:beam_size]
+            rates = [self.rate(text, length, power) for text in longer]
+            order = sorted(range(len(longer)), key=rates.__getitem__, reverse=True)
+            texts = [longer[i] for i in order[:beam_size]]
             if self.stop([text[2] for text in texts]):
                 break
         if self.stop is any:
             texts = [text for text in texts if text[2]] or texts
-        best = texts[self.pick([rate(text) for text in texts])]
-        return best[1][self.first :], rate(best, self.told or self.score)
+        best = texts[self.pick([self.rate(text, length, power) for text in texts])]
+        return best[1][self.first :], self.rate(best, length, power, self.told)
+
+    def rate(self, text: tuple, length: int, power: float, by: Callable | None = None) -> float:
+        """The score of a text; length is that of the live ones."""
+        n = length if self.now else len(text[1]) - 1
+        return (by or self.score)(text[0], n + self.longer, power)
 
     def continued(self, model, texts: list, memory: Tensor, mask: Tensor | None) -> list:
         """Each live text with each of its most probable next words; the others as they are."""

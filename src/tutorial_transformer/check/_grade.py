@@ -87,17 +87,20 @@ def _entry(report: Report, name: str) -> Property:
 def _diagnose(cases, answers, failing, suspects, tolerance) -> str:
     """The suspect that gives most of the learner's answers, the first wrong one among them."""
     case, answer = cases[failing[0]], answers[failing[0]]
-    best, most = "", 0
-    usable = sum(not isinstance(one, UnusableError) for one in answers)
+    tried = [*failing, *(number for number in range(len(answers)) if number not in failing)]
+    best, fewest = "", len(answers)  # answers that differ
+    unusable = sum(isinstance(one, UnusableError) for one in answers)
     for sentence, wrong in suspects.items():
         if not _agrees(wrong, case, answer, tolerance):
             continue
-        agree = sum(
-            _agrees(wrong, one, its, tolerance) for one, its in zip(cases, answers, strict=False)
-        )
-        if agree > most:
-            best, most = sentence, agree
-        if most == usable > 0:  # none can agree more
+        differ = 0
+        for number in tried[1:]:
+            differ += not _agrees(wrong, cases[number], answers[number], tolerance)
+            if differ >= fewest:
+                break
+        else:
+            best, fewest = sentence, differ
+        if fewest == unusable:  # none can agree more
             break
     return best or (str(answer) if isinstance(answer, UnusableError) else case.says or case.name)
 

@@ -8,6 +8,7 @@ from torch.nn.utils import parameters_to_vector
 from tutorial_transformer.check._grade import Case, grade
 from tutorial_transformer.check._report import Report
 from tutorial_transformer.check._scripted import real_model
+from tutorial_transformer.check._trial import UnusableError
 from tutorial_transformer.data import Batch
 from tutorial_transformer.training import sequence_loss
 
@@ -100,8 +101,9 @@ def _gradients(function: Callable) -> Callable:
             function(model, list(parts))
         after = parameters_to_vector(model.parameters()).detach()
         moved = "no weight moved" if torch.equal(before, after) else "a weight moved"
-        bias = model.output_proj.bias
-        return torch.zeros_like(bias) if bias.grad is None else bias.grad, moved
+        if model.output_proj.bias.grad is None:
+            raise UnusableError("it leaves no gradient in the model: is backward() called?")
+        return model.output_proj.bias.grad, moved
 
     return run
 

@@ -14,8 +14,8 @@ from tutorial_transformer.check._watch import ids, ids_and_scores, name_draws, w
 
 # Each source, named by its first id, has its words; the number is the probability of each.
 SCRIPT = {(4,): {5: 0.6, 6: 0.4}, (4, 5): {7: 0.4, 8: 0.3, 9: 0.3}, (4, 6): {7: 0.9, 10: 0.1}}
-SCRIPT |= {(4, *words): {2: 1.0} for words in ((5, 7), (5, 8), (5, 9), (6, 7, 11), (6, 10))}
-SCRIPT |= {(4, 6, 7): {11: 1.0}}
+SCRIPT |= {(4, *words): {2: 1.0} for words in ((5, 7, 12), (5, 8), (5, 9), (6, 7), (6, 10))}
+SCRIPT |= {(4, 5, 7): {12: 1.0}}
 SCRIPT |= paths(
     (5, [9, 2], 0.9),
     (6, [5, 6, 5, 7, 8, 2], 0.8),
@@ -115,7 +115,7 @@ def _case(model: Scripted, name: str, sources: list[int], *told, view=_answer) -
 
 def _real_cases(*told) -> list[Case]:
     """Cases of real models, whose rows are padded; the second one has other special ids."""
-    src = torch.tensor([[3, 2, 0, 0], [8, 7, 6, 5], [4, 4, 2, 0]])
+    src = torch.tensor([[3, 2, 0, 0], [8, 7, 6, 5]])
     other = torch.tensor([[5, 6, 7, 2], [8, 2, 3, 3]])
     model, second = real_model(22), real_model(7, pad_id=3, bos_id=6, eos_id=4)
     text = f"a tiny model with random weights, {_told(*told)}"

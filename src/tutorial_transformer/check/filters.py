@@ -89,7 +89,7 @@ def _filter(function: Callable, name: str) -> Callable:
     except (TypeError, ValueError):
         by_name = False
 
-    def run(logits: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+    def run(logits: Tensor, limit: float | int) -> tuple[Tensor, Tensor]:
         answer = function(logits, **{name: limit}) if by_name else function(logits, limit)
         if not isinstance(answer, Tensor) or answer.shape != logits.shape:
             got = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__

@@ -28,7 +28,7 @@ def sample(function: Callable) -> Report:
     )
     words = {(4,): {5: 0.5, 6: 0.3, 7: 0.15, 8: 0.05}}
     model = Scripted(words | paths((5, [9, 10, 2], 1.0), (6, [8, 2], 1.0))).eval()
-    many, shown = torch.tensor([[4, 2]]).expand(MANY, -1), "shares of words in 4000 draws: 0.5, "
+    many, shown = torch.tensor([[4, 2]]).repeat(MANY, 1), "shares of words in 4000 draws: 0.5, "
     shown += "0.3, 0.15, 0.05 at temperature "
     drawn = [
         (f"at temperature {t:g} words are drawn with the right shares", f"{shown}{t:g}", many, 1, t)

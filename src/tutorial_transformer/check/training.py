@@ -83,8 +83,14 @@ def _with_gradient(function: Callable) -> Callable:
             loss = answer[0] if isinstance(answer, tuple | list) and answer else answer
             if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
                 return loss, "no gradient"
-            gradient = torch.autograd.grad(loss.sum(), logits, allow_unused=True)[0]
-        return loss.detach().reshape(()), "no gradient" if gradient is None else gradient
+            try:  # the shape of the loss is (), or (1,)
+                gradient = torch.autograd.grad(
+                    loss, logits, torch.ones_like(loss), allow_unused=True
+                )
+            except RuntimeError as error:
+                text = str(error).splitlines()[0]
+                raise UnusableError(f"backward() fails on its loss: {text}") from None
+        return loss.detach().reshape(()), "no gradient" if gradient[0] is None else gradient[0]
 
     return run
 

@@ -1,0 +1,80 @@
+"""The graders of chapter 11 for filters and draws: wrong ones are named, right ones pass."""
+
+import pytest
+import torch
+from faults.decoding import FAULTS, RIGHT
+from grading import (
+    assert_accepted,
+    assert_harmless,
+    assert_rejected,
+    assert_told,
+    changing,
+    loud,
+)
+
+from tutorial_transformer import decoding as ours
+from tutorial_transformer.check._filters import WRONG_TOP_K, WRONG_TOP_P
+from tutorial_transformer.check.filters import top_k, top_p
+from tutorial_transformer.check.sampling import sample
+
+GRADERS = {"top_k": top_k, "top_p": top_p, "sample": sample}
+CODE = {
+    "top_k": RIGHT["top_k: by loop"],
+    "top_p": RIGHT["top_p: by loop"],
+    "sample": ours.sample,
+}
+
+
+def of_these(names):
+    return [name for name in names if name.split(":")[0] in GRADERS]
+
+
+@pytest.mark.parametrize("name", of_these(FAULTS))
+def test_a_wrong_answer_is_rejected_and_its_mistake_named(name):
+    fault, word = FAULTS[name]
+    assert_rejected(GRADERS[name.split(":")[0]](fault), word)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", of_these(RIGHT))
+def test_a_right_answer_passes_in_every_usual_form(name, dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        assert_accepted(GRADERS[name.split(":")[0]](RIGHT[name]))
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_each_grader_has_five_faults_and_five_right_answers():
+    for name in GRADERS:
+        assert sum(key.startswith(f"{name}:") for key in FAULTS) >= 5
+        assert sum(key.startswith(f"{name}:") for key in RIGHT) >= 5
+
+
+@pytest.mark.parametrize("name", GRADERS)
+def test_stubs_errors_and_nonsense_are_told(name):
+    assert_told(GRADERS[name])
+
+
+@pytest.mark.parametrize("name", GRADERS)
+def test_the_grader_leaves_no_trace(name, capsys):
+    assert_harmless(GRADERS[name], loud(CODE[name]), capsys)
+
+
+@pytest.mark.parametrize("name", GRADERS)
+def test_inputs_that_are_changed_are_told_and_put_back(name):
+    assert_rejected(GRADERS[name](changing(CODE[name])), "in place")
+    assert_accepted(GRADERS[name](CODE[name]))
+
+
+def test_every_mistake_is_named_as_itself():
+    for grader, table in ((top_k, WRONG_TOP_K), (top_p, WRONG_TOP_P)):
+        for says, wrong in table.items():
+            assert grader(wrong).diagnosis == says
+
+
+def test_a_draw_is_judged_by_its_shares_whatever_the_random_state():
+    for seed in range(3):
+        torch.manual_seed(seed)
+        assert_accepted(sample(ours.sample))
