@@ -20,7 +20,9 @@ FLOORS = [
     {"model_families", "vision", "efficient_attention", "positions"},
 ]
 FLOOR = {name: height for height, names in enumerate(FLOORS) for name in names}
-FLOOR |= {"_checks": -1, "_running": -1, "_commands": len(FLOORS), "__main__": len(FLOORS) + 1}
+TOP = len(FLOORS)  # the graders see all of the building
+FLOOR |= {"_checks": -1, "_running": -1, "check": TOP, "_commands": TOP + 1, "__main__": TOP + 2}
+GRADERS = sorted((ROOT / "src" / NAME / "check").glob("*.py"))
 
 
 def imports_of(code):
@@ -72,6 +74,14 @@ def test_imports_only_go_down(path):
     assert NAME not in imports, "import modules, not the package"
     if path.stem not in ("plotting", "_commands"):  # a command draws, the model never does
         assert not {"matplotlib", "seaborn", ".plotting"} & imports
+
+
+@pytest.mark.parametrize("path", GRADERS, ids=lambda path: path.stem)
+def test_graders_stand_on_the_building_and_draw_nothing(path):
+    imports = imports_of(path.read_text(encoding="utf-8"))
+    ours = {name[1:] for name in imports if name.startswith(".")} - {"check"}
+    assert all(FLOOR[name] < TOP for name in ours)
+    assert not {NAME, "matplotlib", "seaborn", ".plotting"} & imports
 
 
 def test_checks_and_the_package_itself_stand_on_nothing_of_ours():

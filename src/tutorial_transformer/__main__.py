@@ -1,8 +1,9 @@
-"""Train a Transformer on your own parallel text, translate with it, and score it.
+"""Train a Transformer on your own parallel text, use it, score it; grade code of your own.
 
 python -m tutorial_transformer train --pairs my.tsv --out run/
 python -m tutorial_transformer translate --model run/ "a text"
 python -m tutorial_transformer evaluate --model run/ --pairs test.tsv
+python -m tutorial_transformer check my_file.py
 """
 
 import os
@@ -15,7 +16,7 @@ from tutorial_transformer import _commands as commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0, 1 for an error of the user's, 130 for Ctrl-C."""
+    """Run one command; returns 0, 1 for an error or a failed check, 130 for Ctrl-C."""
     args = _parser().parse_args(arguments)
     try:
         args.run(args)
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"\nstopped{getattr(args, 'how_to_go_on', '')}", file=sys.stderr)
         return 130
-    return 0
+    return getattr(args, "exit_code", 0)
 
 
 def _parser() -> ArgumentParser:
@@ -66,6 +67,10 @@ def _parser() -> ArgumentParser:
     command = subparsers.add_parser("evaluate", parents=[use], help="score a model on pairs")
     _add_source(command)
     command.set_defaults(run=commands.run_evaluate, pairs=None, task=None)
+    command = subparsers.add_parser("check", help="grade the components that a file defines")
+    command.add_argument("file", type=Path, metavar="FILE", help="Python code, which is run")
+    command.add_argument("--only", action="append", metavar="NAME", help="grade this one only")
+    command.set_defaults(run=commands.run_check)
     return parser
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tutorial_transformer.attention_maps import record_attention
+from tutorial_transformer.check import grade_file
 from tutorial_transformer.checkpoints import read_json, save_vocabs, write_json
 from tutorial_transformer.data import (
     AnyVocab,
@@ -235,6 +236,17 @@ def run_evaluate(args: Namespace) -> None:
     print(f"  chrF (sacrebleu)             {scores.chrf:7.1f}")
     print("with the right answer before its eyes (teacher forcing), to compare:")
     print(f"  tokens right                 {scores.teacher_forced:8.1%}")
+
+
+def run_check(args: Namespace) -> None:
+    """Grade each component that the file defines; ends with exit code 1 unless all pass."""
+    reports = []
+    for report in grade_file(args.file, args.only or ()):
+        print(report, end="\n\n", flush=True)
+        reports.append(report)
+    passed = sum(report.passed for report in reports)
+    print(f"{passed} of {len(reports)} passed")
+    args.exit_code = 0 if passed == len(reports) else 1
 
 
 def _test_pairs(args: Namespace, vocabs: tuple[AnyVocab, AnyVocab], max_len: int) -> list[Pair]:

@@ -67,6 +67,14 @@ class Report:
         parts = {"input": item.example, "got": item.got, "wanted": item.wanted}
         return [(name, text) for name, text in parts.items() if text] if item is first else []
 
+    def _ipython_display_(self) -> None:
+        """Print the line, which other programs can read, and show the table under it."""
+        from IPython.display import HTML, display
+
+        print(self.line)
+        if self.attempted:
+            display(HTML(self._repr_html_()))
+
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><td>{'ok' if item.passed else '<b>fails</b>'}</td>"

@@ -35,18 +35,18 @@ class NotAttemptedError(Exception):
     """The learner's function is still the stub."""
 
 
-def call(function: Callable, *args) -> object:
+def call(function: Callable, *args, limit: float = TIME_LIMIT) -> object:
     """Call the function; raises UnusableError if it raises, loops, or changes its arguments."""
     before = [_copy(value) for value in args]
     box = _Box()
     worker = threading.Thread(target=_run, args=(box, function, args), daemon=True)
     with _put_back(), contextlib.redirect_stdout(io.StringIO()):
         worker.start()
-        worker.join(TIME_LIMIT)
+        worker.join(limit)
         if worker.is_alive():
             _stop(worker)
             raise UnusableError(
-                f"it does not come back within {TIME_LIMIT} s: an endless loop?", final=True
+                f"it does not come back within {limit} s: an endless loop?", final=True
             )
     changed = _restored(before, args)
     if isinstance(box.error, UnusableError):  # a grader's own sentence, from inside the call

@@ -1,0 +1,146 @@
+"""Graders for exercises that are no component: agree, predict, break, and find the bug."""
+
+import inspect
+from collections.abc import Callable
+
+from torch import Tensor
+
+from tutorial_transformer.check._grade import Case, grade
+from tutorial_transformer.check._report import Property, Report, short
+from tutorial_transformer.check._trial import NotAttemptedError, UnusableError, call, close
+
+
+def agreement(
+    code: Callable, right: Callable, inputs: list[tuple], reread: str, tolerance: float = 1e-5
+) -> Report:
+    """Compare the learner's function with a right one on inputs, the smallest first.
+
+    Each input is a tuple of arguments; tensors must agree in shape and value, within `tolerance`
+    relative or absolute.
+    """
+    report = Report(code.__name__, f"{code.__name__}{inspect.signature(right)}", reread)
+    cases = [
+        Case(f"it is right on input {number}", short(one), one, "its answer is not the right one")
+        for number, one in enumerate(inputs, start=1)
+    ]
+    return grade(report, code, cases, right, {}, tolerance=tolerance)
+
+
+def prediction(answer: Callable, measure: Callable, reread: str, tolerance: float = 0.01) -> Report:
+    """Compare what answer() says with what measure() finds by running it.
+
+    Whole numbers, words and truth values must be equal; other numbers may differ by `tolerance`,
+    relative above 1 and absolute below. Tensors, shapes, lists and tuples are the same.
+    """
+    report = Report(answer.__name__, f"{answer.__name__}() -> your prediction", reread)
+    name = "the prediction is what comes out when it is run"
+    try:
+        said = call(answer)
+    except NotAttemptedError:
+        report.attempted = False
+        return report
+    except UnusableError as mistake:
+        return _failed(report, name, str(mistake))
+    found = measure()
+    if _near(_plain(said), _plain(found), tolerance):
+        report.properties.append(Property(name, True))
+        return report
+    says = "your prediction is not what comes out when it is run"
+    return _failed(report, name, says, "the call in the check cell", short(said), short(found))
+
+
+def counterexample(
+    answer: Callable, right: Callable, wrong: Callable | list[Callable], reread: str
+) -> Report:
+    """Ask for an input, a tuple of arguments, on which wrong code gives itself away.
+
+    answer() must be an input that right(*input) takes; each wrong one must raise or return
+    something else there.
+    """
+    expects = f"{answer.__name__}() -> a tuple of arguments on which the wrong code shows"
+    report = Report(answer.__name__, expects, reread)
+    try:
+        given = call(answer)
+        given = given if isinstance(given, tuple) else (given,)
+        wanted = _usable(right, given)
+    except NotAttemptedError:
+        report.attempted = False
+        return report
+    except UnusableError as mistake:
+        return _failed(report, "the right code takes the input", str(mistake))
+    report.properties.append(Property("the right code takes the input", True))
+    for code in wrong if isinstance(wrong, list) else [wrong]:
+        name = f"{code.__name__} shows its fault"
+        try:
+            same = close(_usable(code, given), wanted)
+        except UnusableError:
+            same = False
+        if same:
+            _failed(report, name, f"{code.__name__} is right on this input", short(given))
+        else:
+            report.properties.append(Property(name, True))
+    return report
+
+
+def bug(fails: Callable, mended: Callable, broken: Callable, grader: Callable) -> Report:
+    """Grade the mended code, and the number of a property that the broken code violates.
+
+    fails() is that number, counted from 1 in the order of the properties of a passing report.
+    """
+    report = grader(mended)
+    report.component = mended.__name__
+    if not report.passed:
+        return report
+    names = [item.name for item in report.properties]
+    violated = {item.name for item in grader(broken).properties if not item.passed}
+    name = f"{fails.__name__}() is the number of a property that {broken.__name__} violates"
+    try:
+        number = call(fails)
+    except NotAttemptedError:
+        report.attempted = False
+        return report
+    except UnusableError as mistake:
+        return _failed(report, name, str(mistake))
+    if type(number) is not int or not 1 <= number <= len(names):
+        says = f"{fails.__name__}() must be a number from 1 to {len(names)}"
+        return _failed(report, name, says, got=short(number))
+    if names[number - 1] not in violated:
+        says = f"{broken.__name__} has property {number}, {names[number - 1]}: not what it violates"
+        return _failed(report, name, says, got=short(number))
+    report.properties.append(Property(name, True))
+    return report
+
+
+def _usable(code: Callable, given: tuple) -> object:
+    """What the code gives for an input of the learner's, which must stay as it is."""
+    return call(code, *(one.clone() if isinstance(one, Tensor) else one for one in given))
+
+
+def _failed(
+    report: Report, name: str, says: str, example: str = "", got: str = "", wanted: str = ""
+) -> Report:
+    """Add a property that does not hold; the first one is the diagnosis."""
+    report.properties.append(Property(name, False, example, got, wanted))
+    report.diagnosis = report.diagnosis or says
+    return report
+
+
+def _plain(value: object) -> object:
+    """Numbers, words, and tuples of them, whatever they came in."""
+    if isinstance(value, Tensor) or hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(_plain(one) for one in value)
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+def _near(said: object, found: object, tolerance: float) -> bool:
+    if isinstance(found, tuple):
+        return (
+            isinstance(said, tuple)
+            and len(said) == len(found)
+            and all(_near(one, other, tolerance) for one, other in zip(said, found, strict=True))
+        )
+    if isinstance(found, float) and isinstance(said, int | float):
+        return abs(said - found) <= tolerance * max(1, abs(found))
+    return said == found
