@@ -1,0 +1,321 @@
+"""What all graders share: names, reports, exercises that are no component, and files."""
+
+import contextlib
+import importlib
+import io
+from pathlib import Path
+
+import pytest
+import torch
+from grading import assert_accepted, assert_rejected, looping, raising, stub
+
+from tutorial_transformer import check
+from tutorial_transformer.__main__ import main
+from tutorial_transformer.check.names import recognised
+from tutorial_transformer.masks import causal_mask
+
+REREAD = "chapter 01, 3. Hide the future"
+FAULTS = Path(__file__).parent / "faults"
+
+
+def upside_down(q_len, k_len=None):
+    return causal_mask(q_len, k_len).mT
+
+
+def top_left(q_len, k_len=None):
+    return torch.ones(1, q_len, k_len or q_len).tril().bool()
+
+
+def file_of(folder, text, name="mine.py"):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+RIGHT = """
+import torch
+
+def my_causal_mask(q_len, k_len=None):
+    k_len = k_len or q_len
+    return torch.ones(1, q_len, k_len, dtype=torch.bool).tril(k_len - q_len)
+"""
+WRONG = """
+import torch
+
+def padding_mask(ids, pad_id=0):
+    return (ids == pad_id)[:, None]
+"""
+
+
+def test_every_grader_has_three_faults_or_more_and_there_are_eighty():
+    counts = dict.fromkeys(check.GRADERS, 0)
+    for path in FAULTS.glob("*.py"):
+        for name in importlib.import_module(f"faults.{path.stem}").FAULTS:
+            own = f"{path.stem}_layer" if path.stem in ("encoder", "decoder") else path.stem
+            counts[name.split(":")[0] if ":" in name else own] += 1
+    assert min(counts.values()) >= 3, counts
+    assert sum(counts.values()) >= 80
+
+
+def test_every_grader_and_helper_is_exported_under_its_name():
+    for name, grader in check.GRADERS.items():
+        assert getattr(check, name) is grader and name in check.__all__
+    assert set(check.ALIASES.values()) <= check.GRADERS.keys()
+    assert all(hasattr(check, name) for name in check.__all__)
+
+
+@pytest.mark.parametrize(
+    ("name", "grader"),
+    [
+        ("causal_mask", "causal_mask"),
+        ("my_causal_mask", "causal_mask"),
+        ("CausalMask", "causal_mask"),
+        ("causal_mask_2", "causal_mask"),
+        ("MultiHeadAttention", "multi_head"),
+        ("MyMultiHead", "multi_head"),
+        ("scaled_dot_product_attention", "attention"),
+        ("EncoderLayer", "encoder_layer"),
+        ("KVCache", "kv_cache"),
+        ("PositionWiseFeedForward", "feed_forward"),
+        ("SinusoidalPositions", "positional_encoding"),
+        ("my_helper", None),
+        ("mask", None),
+        ("_", None),
+    ],
+)
+def test_names_are_recognised_in_any_style(name, grader):
+    assert recognised(name) == grader
+
+
+def test_a_report_is_lines_on_a_terminal_and_a_table_in_a_notebook():
+    report = check.causal_mask(top_left)
+    assert not report.passed and report.status == "failed"
+    lines = str(report).splitlines()
+    assert lines[0] == report.line and lines[0].startswith("[!] causal_mask: with more keys")
+    assert "reread chapter 01" in lines[0]
+    assert "         input: causal_mask(2, 5)" in lines
+    assert sum(line.startswith("    FAIL") for line in lines) == 2
+    table = report._repr_html_()
+    assert table.count("<tr>") == len(report.properties) and "causal_mask(2, 5)" in table
+    assert repr(report) == str(report)
+
+
+def test_a_report_escapes_what_the_learner_wrote():
+    def answer():
+        return "<script>"
+
+    report = check.prediction(answer, lambda: "b", REREAD)
+    assert "<script>" in str(report)
+    assert "<script>" not in report._repr_html_() and "&lt;script&gt;" in report._repr_html_()
+
+
+@pytest.mark.parametrize(("code", "tables"), [(causal_mask, 1), (top_left, 1), (stub, 0)])
+def test_a_notebook_shows_one_line_and_a_table_once_it_is_attempted(code, tables, monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    report, out = check.causal_mask(code), io.StringIO()
+    with contextlib.redirect_stdout(out):
+        report._ipython_display_()
+    assert out.getvalue() == report.line + "\n"
+    assert len(shown) == tables
+    if tables:
+        assert "<table>" in shown[0].data
+
+
+def test_a_prediction_is_right_or_told_with_what_came_out():
+    def answer():
+        return 7
+
+    assert_accepted(check.prediction(answer, lambda: 7, REREAD))
+    report = check.prediction(answer, lambda: 8, REREAD)
+    assert_rejected(report, "not what comes out")
+    assert (report.properties[0].got, report.properties[0].wanted) == ("7", "8")
+    assert check.prediction(stub, lambda: 1 / 0, REREAD).status == "not attempted"
+
+
+@pytest.mark.parametrize(
+    ("said", "found", "passed"),
+    [
+        (1_050_624, 1_050_624, True),
+        (1_050_625, 1_050_624, False),  # a whole number is exact
+        (7.0, 7, True),
+        (0.333, 1 / 3, True),
+        (0.32, 1 / 3, False),
+        (1005.0, 1000.0, True),
+        ((2, 3), torch.Size([2, 3]), True),
+        ([2, 3], torch.zeros(2, 3).shape, True),
+        ([3, 2], torch.zeros(2, 3).shape, False),
+        ([2, 3, 1], torch.zeros(2, 3).shape, False),
+        ([[1, 0], [1, 1]], causal_mask(2)[0], True),
+        ([[1, 1], [0, 1]], causal_mask(2)[0], False),
+        (torch.tensor(2.5), 2.5, True),
+        (True, torch.tensor(True), True),
+        (False, torch.tensor(True), False),
+        (" Yes", "yes", True),
+        ("no", "yes", False),
+        (None, 1.5, False),
+        (float("nan"), 1.5, False),
+        ({"a": 1}, {"a": 1}, True),
+    ],
+)
+def test_predictions_may_come_in_any_form_of_the_same_value(said, found, passed):
+    def answer():
+        return said
+
+    assert check.prediction(answer, lambda: found, REREAD).passed == passed
+
+
+def test_the_tolerance_of_a_prediction_can_be_chosen():
+    def answer():
+        return 2.3
+
+    assert not check.prediction(answer, lambda: 2.5, REREAD).passed
+    assert check.prediction(answer, lambda: 2.5, REREAD, tolerance=0.1).passed
+
+
+def test_agreement_compares_on_every_input_and_shows_the_first_that_fails():
+    inputs = [(1,), (3,), (2, 5)]
+    assert_accepted(check.agreement(causal_mask, causal_mask, inputs, REREAD))
+    report = check.agreement(top_left, causal_mask, inputs, REREAD)
+    assert_rejected(report, "not the right one")
+    assert [item.passed for item in report.properties] == [True, True, False]
+    assert report.properties[2].example == "2, 5"
+    assert "top_left(" in report.expects
+    assert check.agreement(stub, causal_mask, inputs, REREAD).status == "not attempted"
+    assert_rejected(check.agreement(raising, causal_mask, inputs, REREAD), "KeyError")
+
+
+def test_a_counterexample_must_show_every_fault():
+    def answer():
+        return 2, 5
+
+    def square():
+        return (3,)
+
+    def no_input():
+        return "three", 4
+
+    both = [top_left, upside_down]
+    assert_accepted(check.counterexample(answer, causal_mask, both, REREAD))
+    assert_accepted(check.counterexample(answer, causal_mask, top_left, REREAD))
+    report = check.counterexample(square, causal_mask, both, REREAD)
+    assert not report.passed and report.diagnosis == "top_left is right on this input"
+    assert [item.passed for item in report.properties] == [True, False, True]
+    report = check.counterexample(no_input, causal_mask, both, REREAD)
+    assert not report.passed and "Error" in report.diagnosis
+    assert check.counterexample(stub, causal_mask, both, REREAD).status == "not attempted"
+    report = check.counterexample(looping, causal_mask, both, REREAD)
+    assert "endless loop" in report.diagnosis
+
+
+def test_a_counterexample_may_be_one_tensor_and_make_wrong_code_raise():
+    def answer():
+        return torch.zeros(1, 3, 4)
+
+    def picky(x):
+        return x.view(4, 3)
+
+    def changing(x):
+        return x.add_(1)
+
+    wrong = [lambda x: x.view(2, 6), changing]
+    report = check.counterexample(answer, picky, wrong, REREAD)
+    assert_accepted(report)
+
+
+def test_a_bug_is_found_by_number_and_mended():
+    names = [item.name for item in check.causal_mask(causal_mask).properties]
+    violated = 1 + names.index("with more keys, the queries are the last ones")
+
+    def graded(number, mended=causal_mask):
+        return check.bug(lambda: number, mended, top_left, check.causal_mask)
+
+    assert_accepted(graded(violated))
+    assert "has property 1" in graded(1).diagnosis
+    for nonsense in (0, len(names) + 1, "3", True, None, 2.0):
+        assert f"a number from 1 to {len(names)}" in graded(nonsense).diagnosis
+    report = graded(violated, top_left)
+    assert not report.passed and "aligned top-left" in report.line
+    assert graded(violated, stub).status == "not attempted"
+    assert check.bug(stub, causal_mask, top_left, check.causal_mask).status == "not attempted"
+    report = check.bug(raising, causal_mask, top_left, check.causal_mask)
+    assert "KeyError" in report.diagnosis and not report.passed
+
+
+def test_a_file_is_graded_under_its_names(tmp_path):
+    reports = list(check.grade_file(file_of(tmp_path, RIGHT + WRONG)))
+    assert [report.component for report in reports] == [
+        "causal_mask (my_causal_mask)",
+        "padding_mask",
+    ]
+    assert [report.passed for report in reports] == [True, False]
+    assert "your True means hide" in reports[1].diagnosis
+
+
+@pytest.mark.parametrize("only", ["causal_mask", "my_causal_mask", "CausalMask"])
+def test_one_component_of_a_file_can_be_asked_for(only, tmp_path):
+    reports = list(check.grade_file(file_of(tmp_path, RIGHT + WRONG), [only]))
+    assert [report.passed for report in reports] == [True]
+
+
+def test_a_file_may_use_its_neighbours_dataclasses_and_a_main_part(tmp_path):
+    file_of(tmp_path, RIGHT, "neighbour.py")
+    text = """
+from __future__ import annotations
+from dataclasses import dataclass
+import neighbour
+from torch.nn import LayerNorm
+
+@dataclass
+class Options:
+    width: int
+
+causal_mask = neighbour.my_causal_mask
+
+if __name__ == "__main__":
+    raise SystemExit(3)
+"""
+    (report,) = check.grade_file(file_of(tmp_path, text))
+    assert report.component == "causal_mask" and report.passed
+
+
+@pytest.mark.parametrize(
+    ("text", "only", "word"),
+    [
+        ("def f(:", [], "cannot be read as Python"),
+        ("{}['lost']", [], "cannot be run: it raises KeyError"),
+        ("raise SystemExit(0)", [], "cannot be run: it raises SystemExit"),
+        ("raise NotImplementedError", [], "cannot be run: it raises NotImplementedError"),
+        ("x = 1", [], "defines no component"),
+        ("from tutorial_transformer.masks import causal_mask", [], "defines no component"),
+        (RIGHT, ["padding_mask"], "has no padding_mask; found are: my_causal_mask"),
+        (RIGHT, ["mask"], "there is no grader 'mask'"),
+    ],
+)
+def test_files_that_cannot_be_graded_are_refused_with_a_reason(text, only, word, tmp_path):
+    with pytest.raises(ValueError, match=word):
+        list(check.grade_file(file_of(tmp_path, text), only))
+
+
+def test_a_file_that_does_not_end_is_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr("tutorial_transformer.check.files.FILE_LIMIT", 0.3)
+    with pytest.raises(ValueError, match="endless loop"):
+        list(check.grade_file(file_of(tmp_path, "while True:\n    pass")))
+
+
+def test_the_command_grades_a_file_and_fails_unless_all_pass(tmp_path, capsys):
+    assert main(["check", str(file_of(tmp_path, RIGHT))]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("[x] causal_mask (my_causal_mask): passed") and "1 of 1 passed" in out
+    path = str(file_of(tmp_path, RIGHT + WRONG))
+    assert main(["check", path]) == 1
+    assert "1 of 2 passed" in capsys.readouterr().out
+    assert main(["check", path, "--only", "causal_mask"]) == 0
+    assert main(["check", path, "--only", "causal_mask", "--only", "padding_mask"]) == 1
+    stubs = "def top_k(logits, k):\n    raise NotImplementedError\n"
+    assert main(["check", str(file_of(tmp_path, stubs, "stubs.py"))]) == 1
+    assert "[ ] top_k: not attempted yet" in capsys.readouterr().out
+    assert main(["check", path, "--only", "top_k"]) == 1
+    assert "has no top_k" in capsys.readouterr().err
+    assert main(["check", str(tmp_path / "lost.py")]) == 1
+    assert "lost.py: No such file" in capsys.readouterr().err
