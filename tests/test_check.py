@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import io
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from grading import assert_accepted, assert_rejected, looping, raising, stub
 
 from tutorial_transformer import check
 from tutorial_transformer.__main__ import main
+from tutorial_transformer.check._trial import UnusableError, call
 from tutorial_transformer.check.names import recognised
 from tutorial_transformer.masks import causal_mask
 
@@ -104,9 +106,12 @@ def test_a_report_escapes_what_the_learner_wrote():
     def answer():
         return "<script>"
 
-    report = check.prediction(answer, lambda: "b", REREAD)
-    assert "<script>" in str(report)
-    assert "<script>" not in report._repr_html_() and "&lt;script&gt;" in report._repr_html_()
+    def unlucky():
+        raise ValueError("<script>")
+
+    for report in (check.prediction(code, lambda: "b", REREAD) for code in (answer, unlucky)):
+        assert "<script>" in str(report) and "<script>" not in report._repr_html_()
+        assert "&lt;script&gt;" in report._repr_html_()
 
 
 @pytest.mark.parametrize(("code", "tables"), [(causal_mask, 1), (top_left, 1), (stub, 0)])
@@ -131,6 +136,7 @@ def test_a_prediction_is_right_or_told_with_what_came_out():
     assert_rejected(report, "not what comes out")
     assert (report.properties[0].got, report.properties[0].wanted) == ("7", "8")
     assert check.prediction(stub, lambda: 1 / 0, REREAD).status == "not attempted"
+    assert check.prediction(8, lambda: 8, REREAD).passed  # no function, but an answer
 
 
 @pytest.mark.parametrize(
@@ -182,6 +188,7 @@ def test_agreement_compares_on_every_input_and_shows_the_first_that_fails():
     assert report.properties[2].example == "2, 5"
     assert "top_left(" in report.expects
     assert check.agreement(stub, causal_mask, inputs, REREAD).status == "not attempted"
+    assert_rejected(check.agreement(None, causal_mask, inputs, REREAD), "not callable")
     assert_rejected(check.agreement(raising, causal_mask, inputs, REREAD), "KeyError")
 
 
@@ -203,6 +210,7 @@ def test_a_counterexample_must_show_every_fault():
     assert [item.passed for item in report.properties] == [True, False, True]
     report = check.counterexample(no_input, causal_mask, both, REREAD)
     assert not report.passed and "Error" in report.diagnosis
+    assert check.counterexample((2, 5), causal_mask, both, REREAD).passed
     assert check.counterexample(stub, causal_mask, both, REREAD).status == "not attempted"
     report = check.counterexample(looping, causal_mask, both, REREAD)
     assert "endless loop" in report.diagnosis
@@ -235,7 +243,7 @@ def test_a_bug_is_found_by_number_and_mended():
     for nonsense in (0, len(names) + 1, "3", True, None, 2.0):
         assert f"a number from 1 to {len(names)}" in graded(nonsense).diagnosis
     report = graded(violated, top_left)
-    assert not report.passed and "aligned top-left" in report.line
+    assert not report.passed and report.line.startswith("[!] top_left: with more keys")
     assert graded(violated, stub).status == "not attempted"
     assert check.bug(stub, causal_mask, top_left, check.causal_mask).status == "not attempted"
     report = check.bug(raising, causal_mask, top_left, check.causal_mask)
@@ -295,6 +303,12 @@ if __name__ == "__main__":
 def test_files_that_cannot_be_graded_are_refused_with_a_reason(text, only, word, tmp_path):
     with pytest.raises(ValueError, match=word):
         list(check.grade_file(file_of(tmp_path, text), only))
+
+
+def test_a_call_may_have_another_limit():
+    assert call(time.sleep, 0.01, limit=0.5) is None
+    with pytest.raises(UnusableError, match=r"within 0\.1 s"):
+        call(time.sleep, 0.5, limit=0.1)
 
 
 def test_a_file_that_does_not_end_is_stopped(tmp_path, monkeypatch):

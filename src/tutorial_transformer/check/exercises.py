@@ -18,7 +18,7 @@ def agreement(
     Each input is a tuple of arguments; tensors must agree in shape and value, within `tolerance`
     relative or absolute.
     """
-    report = Report(code.__name__, f"{code.__name__}{inspect.signature(right)}", reread)
+    report = Report(_name(code), f"{_name(code)}{inspect.signature(right)}", reread)
     cases = [
         Case(f"it is right on input {number}", short(one), one, "its answer is not the right one")
         for number, one in enumerate(inputs, start=1)
@@ -32,10 +32,10 @@ def prediction(answer: Callable, measure: Callable, reread: str, tolerance: floa
     Whole numbers, words and truth values must be equal; other numbers may differ by `tolerance`,
     relative above 1 and absolute below. Tensors, shapes, lists and tuples are the same.
     """
-    report = Report(answer.__name__, f"{answer.__name__}() -> your prediction", reread)
+    report = Report(_name(answer), f"{_name(answer)}() -> your prediction", reread)
     name = "the prediction is what comes out when it is run"
     try:
-        said = call(answer)
+        said = _said(answer)
     except NotAttemptedError:
         report.attempted = False
         return report
@@ -57,12 +57,12 @@ def counterexample(
     answer() must be an input that right(*input) takes; each wrong one must raise or return
     something else there.
     """
-    expects = f"{answer.__name__}() -> a tuple of arguments on which the wrong code shows"
-    report = Report(answer.__name__, expects, reread)
+    expects = f"{_name(answer)}() -> a tuple of arguments on which the wrong code shows"
+    report = Report(_name(answer), expects, reread)
     try:
-        given = call(answer)
+        given = _said(answer)
         given = given if isinstance(given, tuple) else (given,)
-        wanted = _usable(right, given)
+        wanted = call(right, *given)
     except NotAttemptedError:
         report.attempted = False
         return report
@@ -70,13 +70,13 @@ def counterexample(
         return _failed(report, "the right code takes the input", str(mistake))
     report.properties.append(Property("the right code takes the input", True))
     for code in wrong if isinstance(wrong, list) else [wrong]:
-        name = f"{code.__name__} shows its fault"
+        name = f"{_name(code)} shows its fault"
         try:
-            same = close(_usable(code, given), wanted)
+            same = close(call(code, *given), wanted)
         except UnusableError:
             same = False
         if same:
-            _failed(report, name, f"{code.__name__} is right on this input", short(given))
+            _failed(report, name, f"{_name(code)} is right on this input", short(given))
         else:
             report.properties.append(Property(name, True))
     return report
@@ -88,32 +88,36 @@ def bug(fails: Callable, mended: Callable, broken: Callable, grader: Callable) -
     fails() is that number, counted from 1 in the order of the properties of a passing report.
     """
     report = grader(mended)
-    report.component = mended.__name__
+    report.component = _name(mended)
     if not report.passed:
         return report
     names = [item.name for item in report.properties]
     violated = {item.name for item in grader(broken).properties if not item.passed}
-    name = f"{fails.__name__}() is the number of a property that {broken.__name__} violates"
+    name = f"{_name(fails)}() is the number of a property that {_name(broken)} violates"
     try:
-        number = call(fails)
+        number = _said(fails)
     except NotAttemptedError:
         report.attempted = False
         return report
     except UnusableError as mistake:
         return _failed(report, name, str(mistake))
     if type(number) is not int or not 1 <= number <= len(names):
-        says = f"{fails.__name__}() must be a number from 1 to {len(names)}"
+        says = f"{_name(fails)}() must be a number from 1 to {len(names)}"
         return _failed(report, name, says, got=short(number))
     if names[number - 1] not in violated:
-        says = f"{broken.__name__} has property {number}, {names[number - 1]}: not what it violates"
+        says = f"{_name(broken)} has property {number}, {names[number - 1]}: not what it violates"
         return _failed(report, name, says, got=short(number))
     report.properties.append(Property(name, True))
     return report
 
 
-def _usable(code: Callable, given: tuple) -> object:
-    """What the code gives for an input of the learner's, which must stay as it is."""
-    return call(code, *(one.clone() if isinstance(one, Tensor) else one for one in given))
+def _name(code: object) -> str:
+    return getattr(code, "__name__", type(code).__name__)
+
+
+def _said(answer: object) -> object:
+    """What the learner's function says; a value in its place is taken as it is."""
+    return call(answer) if callable(answer) else answer
 
 
 def _failed(
