@@ -6,7 +6,7 @@ READY := .venv/ready
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: help lab test unit notebooks execute lint bench picture
+.PHONY: help lab test unit notebooks execute lint bench picture classroom
 
 help:      ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/: *[^#]*## */: /'
@@ -40,3 +40,7 @@ bench: $(READY)      ## speed against torch, as ratios in one run (two threads)
 
 picture: $(READY)      ## draw the README's picture again
 	$(BIN)/python tools/draw_picture.py
+
+classroom: $(READY)      ## copies for students and teachers; grades (SUBMISSIONS=folder) in build/classroom
+	$(BIN)/python tools/classroom.py make
+	$(if $(SUBMISSIONS),$(BIN)/python tools/classroom.py grade "$(SUBMISSIONS)" --out build/classroom/grades.csv)

@@ -16,9 +16,8 @@ METADATA = {
 }
 
 
-def run(path: Path) -> None:
-    """Execute one notebook in its own folder and write it back."""
-    notebook = nbformat.read(path, as_version=4)
+def execute(notebook: nbformat.NotebookNode, folder: Path) -> None:
+    """Run a notebook's cells in a folder, and keep of their outputs only what a reader sees."""
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
     NotebookClient(
@@ -28,12 +27,18 @@ def run(path: Path) -> None:
         record_timing=False,
         store_widget_state=False,
         coalesce_streams=True,
-        resources={"metadata": {"path": str(path.parent)}},
+        resources={"metadata": {"path": str(folder)}},
     ).execute()
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if output.output_type == "error":  # the frames hold paths of this machine
                 output.traceback = [f"{output.ename}: {output.evalue}"]
+
+
+def run(path: Path) -> None:
+    """Execute one notebook in its own folder and write it back."""
+    notebook = nbformat.read(path, as_version=4)
+    execute(notebook, path.parent)
     notebook.metadata = METADATA
     nbformat.write(notebook, path)
 
