@@ -12,6 +12,7 @@ from grading import assert_accepted, assert_rejected, looping, raising, stub
 
 from tutorial_transformer import check
 from tutorial_transformer.__main__ import main
+from tutorial_transformer.attention import scaled_dot_product_attention
 from tutorial_transformer.check._trial import UnusableError, call
 from tutorial_transformer.check.names import recognised
 from tutorial_transformer.masks import causal_mask
@@ -89,6 +90,13 @@ def test_names_are_recognised_in_any_style(name, grader):
     assert recognised(name) == grader
 
 
+@pytest.mark.parametrize("name", check.GRADERS)
+def test_what_is_no_code_is_told_as_an_error(name):
+    for odd in (None, "text"):
+        report = check.GRADERS[name](odd)
+        assert report.status == "failed" and "is not callable" in report.diagnosis
+
+
 def test_a_report_is_lines_on_a_terminal_and_a_table_in_a_notebook():
     report = check.causal_mask(top_left)
     assert not report.passed and report.status == "failed"
@@ -139,6 +147,16 @@ def test_a_prediction_is_right_or_told_with_what_came_out():
     assert check.prediction(8, lambda: 8, REREAD).passed  # no function, but an answer
 
 
+def test_a_prediction_of_the_wrong_length_is_told_so():
+    def answer():
+        return 2
+
+    report = check.prediction(answer, lambda: torch.zeros(2, 3).shape, REREAD)
+    assert report.diagnosis == "your prediction must have 2 values"
+    report = check.prediction((2, 4), lambda: torch.zeros(2, 3).shape, REREAD)
+    assert report.diagnosis == "value 2 of your prediction is not what comes out"
+
+
 @pytest.mark.parametrize(
     ("said", "found", "passed"),
     [
@@ -183,13 +201,88 @@ def test_agreement_compares_on_every_input_and_shows_the_first_that_fails():
     inputs = [(1,), (3,), (2, 5)]
     assert_accepted(check.agreement(causal_mask, causal_mask, inputs, REREAD))
     report = check.agreement(top_left, causal_mask, inputs, REREAD)
-    assert_rejected(report, "not the right one")
+    assert_rejected(report, "on input 3 is not right")
     assert [item.passed for item in report.properties] == [True, True, False]
     assert report.properties[2].example == "2, 5"
     assert "top_left(" in report.expects
     assert check.agreement(stub, causal_mask, inputs, REREAD).status == "not attempted"
     assert_rejected(check.agreement(None, causal_mask, inputs, REREAD), "not callable")
     assert_rejected(check.agreement(raising, causal_mask, inputs, REREAD), "KeyError")
+
+
+BIG = torch.arange(60.0).view(2, 5, 6)
+
+
+def off_at(*place):
+    """Right but for one number."""
+
+    def code(x):
+        answer = x.clone()
+        answer[place] += 0.0004
+        return answer
+
+    return code
+
+
+@pytest.mark.parametrize(
+    ("code", "right", "one", "word"),
+    [
+        (lambda n: (n, n, n + 1), lambda n: (n, n, n), 7, "item 3 of 3: got 8, wanted 7"),
+        (lambda n: (n,), lambda n: (n, n), 7, "it has 1 item, wanted 2"),
+        (lambda x: x[:, -1], lambda x: x, torch.ones(1, 1), "shape is (1,), wanted (1, 1)"),
+        (lambda x: (x > 2) * 1.0, lambda x: x > 2, BIG[:1, 0] * 0, "are float32, wanted bool"),
+        (lambda x: [1, 2], lambda x: x, BIG, "got list 1, 2, wanted a tensor"),
+        (off_at(0, 2, 1), lambda x: x, BIG, "first at [0, 2, 1]: got 13.0004, wanted 13"),
+        (off_at(0, 1), lambda x: x, BIG[0, :2, :2] * 0, "first at [0, 1]: got 0.0004, wanted 0"),
+        (lambda n: n + 1, lambda n: n, 10**7, "got 10000001, wanted 10000000"),
+        (lambda n: torch.tensor([n + 1]), lambda n: torch.tensor([n]), 10**7, "got [10000001]"),
+    ],
+)
+def test_a_difference_is_told_in_kind_shape_or_value(code, right, one, word):
+    report = check.agreement(code, right, [(one,)], REREAD)
+    assert_rejected(report, "on input 1 is not right: ")
+    assert word in report.diagnosis
+    assert report.properties[0].got != report.properties[0].wanted
+
+
+def test_numbers_that_read_the_same_are_shown_where_they_differ():
+    (item,) = check.agreement(off_at(0, 2, 1), lambda x: x, [(BIG,)], REREAD).properties
+    assert item.got == "float32 tensor of shape (2, 5, 6), at [0, 2, 1]: 13.0004"
+    assert item.wanted == "float32 tensor of shape (2, 5, 6), at [0, 2, 1]: 13"
+
+
+def test_a_factor_is_told_only_if_it_is_the_same_on_all_inputs():
+    def by_size(x):
+        return x * (-1 if len(x) < 2 else -2)
+
+    def once(x):
+        return x if len(x) < 2 else 3 * x
+
+    inputs = [(BIG[:1] + 1,), (BIG + 1,)]
+    for code in (by_size, once):
+        report = check.agreement(code, lambda x: x, inputs, REREAD)
+        assert "times" not in report.diagnosis and "sign" not in report.diagnosis
+    report = check.agreement(lambda x: 3 * x, lambda x: x, inputs, REREAD)
+    assert report.diagnosis == "the answers are 3 times the right ones"
+    report = check.agreement(once, lambda x: x, [*inputs, (BIG[:, 1:],)], REREAD)
+    assert report.diagnosis == "where they are wrong, the answers are 3 times the right ones"
+    report = check.agreement(lambda x: 3 * x, lambda x: x, [(BIG[0, 0, 1:2],)], REREAD)
+    assert_rejected(report, "got [3.0]")
+
+
+def test_an_error_comes_with_the_input_that_raises_it():
+    report = check.agreement(lambda x: x.view(7), lambda x: x, [(BIG[0, 0],)], REREAD)
+    assert_rejected(report, "it raises RuntimeError")
+    assert report.diagnosis.endswith("(float32, shape (6,))]")
+
+
+def test_a_module_without_forward_is_no_stub():
+    class Misspelt(torch.nn.Module):
+        def forwrad(self, x):
+            return x
+
+    report = check.agreement(Misspelt(), lambda x: x, [(BIG,)], REREAD)
+    assert_rejected(report, "Misspelt has no method forward")
 
 
 def test_a_counterexample_must_show_every_fault():
@@ -209,8 +302,8 @@ def test_a_counterexample_must_show_every_fault():
     assert not report.passed and report.diagnosis == "top_left is right on this input"
     assert [item.passed for item in report.properties] == [True, False, True]
     report = check.counterexample(no_input, causal_mask, both, REREAD)
-    assert not report.passed and "Error" in report.diagnosis
-    assert check.counterexample((2, 5), causal_mask, both, REREAD).passed
+    assert "does not take your input: it raises" in report.diagnosis
+    assert check.counterexample([2, 5], causal_mask, both, REREAD).passed
     assert check.counterexample(stub, causal_mask, both, REREAD).status == "not attempted"
     report = check.counterexample(looping, causal_mask, both, REREAD)
     assert "endless loop" in report.diagnosis
@@ -239,15 +332,36 @@ def test_a_bug_is_found_by_number_and_mended():
         return check.bug(lambda: number, mended, top_left, check.causal_mask)
 
     assert_accepted(graded(violated))
-    assert "has property 1" in graded(1).diagnosis
+    assert "the broken code has property 1, one query" in graded(1).diagnosis
     for nonsense in (0, len(names) + 1, "3", True, None, 2.0):
         assert f"a number from 1 to {len(names)}" in graded(nonsense).diagnosis
     report = graded(violated, top_left)
     assert not report.passed and report.line.startswith("[!] top_left: with more keys")
-    assert graded(violated, stub).status == "not attempted"
-    assert check.bug(stub, causal_mask, top_left, check.causal_mask).status == "not attempted"
+    assert graded(violated, stub).line == "[!] stub: stub is still to be written (reread " + (
+        "chapter 01, 3. Hide the future)"
+    )
+    report = check.bug(stub, causal_mask, top_left, check.causal_mask)
+    assert report.diagnosis == "it is mended; now write stub()"
+    assert check.bug(stub, stub, top_left, check.causal_mask).status == "not attempted"
     report = check.bug(raising, causal_mask, top_left, check.causal_mask)
     assert "KeyError" in report.diagnosis and not report.passed
+
+
+def test_a_property_that_was_not_looked_at_is_no_answer():
+    def late(query, key, value, mask=None):
+        weights = (query @ key.mT / query.shape[-1] ** 0.5).softmax(-1)
+        if mask is not None:
+            weights = weights.masked_fill(~mask, 0)
+            weights = weights / weights.sum(-1, keepdim=True)
+        return weights @ value
+
+    right = scaled_dot_product_attention
+    names = [item.name for item in check.attention(right).properties]
+    slopes = 1 + names.index("gradients stay finite where a query may see nothing")
+    report = check.bug(lambda: slopes, right, late, check.attention)
+    assert "is not looked at while an earlier one fails" in report.diagnosis
+    zeros = 1 + names.index("a query that may see nothing gets zeros")
+    assert check.bug(lambda: zeros, right, late, check.attention).passed
 
 
 def test_a_file_is_graded_under_its_names(tmp_path):

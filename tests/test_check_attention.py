@@ -1,5 +1,8 @@
 """The graders of chapter 02: wrong attentions are named, right ones pass in all their forms."""
 
+import os
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -110,6 +113,64 @@ def test_code_that_fixes_its_dtype_passes_but_a_fill_that_overflows_does_not():
     assert_accepted(masked_softmax(fixed))
     report = masked_softmax(lambda s, m: ours.masked_softmax(s.masked_fill(~m, -1e9), m))
     assert_rejected(report, "65504")
+
+
+class BrokenError(Exception):
+    """Not even its text can be had."""
+
+    def __str__(self):
+        raise ValueError
+
+    __repr__ = __str__
+
+
+async def later(*_):
+    return None
+
+
+def one_by_one(*inputs):
+    yield from inputs
+
+
+def throws_broken(*_):
+    raise BrokenError
+
+
+def leaves(*_):
+    raise SystemExit
+
+
+ODD = {
+    "coroutine": (later, "async"),
+    "generator": (one_by_one, "yields"),
+    "broken error": (throws_broken, "BrokenError"),
+    "broken object": (lambda *_: BrokenError(), "Broken"),
+    "exit": (leaves, "SystemExit"),
+    "meta": (lambda *_: torch.zeros(2, device="meta"), "meta"),
+    "nested": (lambda *_: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "nested"),
+    "sparse": (lambda *_: torch.eye(3).to_sparse(), "shape"),
+    "complex": (lambda *_: torch.zeros(1, 2, 3, dtype=torch.complex64), "complex"),
+    "huge": (lambda *_: torch.zeros(1).expand(10**4, 10**4), "10000"),
+    "array of words": (lambda *_: np.array(["a", None]), "array of object"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("grader", GRADERS)
+def test_answers_that_nobody_can_read_are_told(grader, name):
+    code, word = ODD[name]
+    assert_rejected(GRADERS[grader](code), word)
+
+
+def test_the_folder_stays_where_it_was(tmp_path):
+    folder = os.getcwd()
+
+    def moves(scores, mask):
+        os.chdir(tmp_path)
+        return ours.masked_softmax(scores, mask)
+
+    assert_accepted(masked_softmax(moves))
+    assert os.getcwd() == folder
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from grading import (
 from tutorial_transformer import decoding as ours
 from tutorial_transformer.check._beams import WRONG_BEAMS, Beam
 from tutorial_transformer.check._decoders import WRONG_GREEDY, greedy
-from tutorial_transformer.check._scripted import Scripted, real_model
-from tutorial_transformer.check.decoding import SCRIPT, beam_search, greedy_decode
+from tutorial_transformer.check._scripted import SCRIPT, Scripted, real_model
+from tutorial_transformer.check.decoding import beam_search, greedy_decode
 
 GRADERS = {"greedy_decode": greedy_decode, "beam_search": beam_search}
 CODE = {"greedy_decode": ours.greedy_decode, "beam_search": ours.beam_search}

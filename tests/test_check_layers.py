@@ -15,8 +15,6 @@ from grading import (
 )
 from torch import nn
 
-from tutorial_transformer.check import add_norm as norms
-from tutorial_transformer.check import embeddings as vectors
 from tutorial_transformer.check._adding_mistakes import ADDING
 from tutorial_transformer.check._decoder_mistakes import LAYER as DECODER
 from tutorial_transformer.check._encoder_mistakes import LAYER as ENCODER
@@ -25,16 +23,19 @@ from tutorial_transformer.check._norm_mistakes import NORMING
 from tutorial_transformer.check._position_mistakes import ADDED, TOKENS
 from tutorial_transformer.check._table_checks import CHECKS
 from tutorial_transformer.check._wave_mistakes import TABLES
+from tutorial_transformer.check.add_norm import add_norm as wrapper
+from tutorial_transformer.check.add_norm import layer_norm
 from tutorial_transformer.check.decoder import decoder_layer
+from tutorial_transformer.check.embeddings import positional_encoding, token_embedding
 from tutorial_transformer.check.encoder import encoder_layer
 from tutorial_transformer.check.feed_forward import feed_forward as network
 
 GRADERS = {
     "feed_forward": network,
-    "positional_encoding": vectors.positional_encoding,
-    "token_embedding": vectors.token_embedding,
-    "layer_norm": norms.layer_norm,
-    "add_norm": norms.add_norm,
+    "positional_encoding": positional_encoding,
+    "token_embedding": token_embedding,
+    "layer_norm": layer_norm,
+    "add_norm": wrapper,
     "encoder_layer": encoder_layer,
     "decoder_layer": decoder_layer,
 }
@@ -136,7 +137,32 @@ def test_inputs_that_are_changed_are_told(name):
 
 def test_a_report_says_whether_it_saw_a_class_or_a_function():
     for code, word in ((embeddings.table_by_exp, "function"), (embeddings.Positions, "class")):
-        assert word in vectors.positional_encoding(code).properties[0].name
+        assert word in positional_encoding(code).properties[0].name
+
+
+def test_a_saved_table_is_no_mistake_but_remarked():
+    remarks = [
+        [item.name for item in positional_encoding(code).properties if "remark" in item.name]
+        for code in (embeddings.Saved, embeddings.Positions)
+    ]
+    assert "another max_len" in remarks[0][0] and not remarks[1]
+
+
+def test_the_shortcut_of_code_without_gradients_is_not_judged():
+    class NoGradient(add_norm.Wrapper):
+        @torch.no_grad()
+        def forward(self, x, sublayer):
+            return super().forward(x, sublayer)
+
+    assert_accepted(wrapper(NoGradient))
+
+
+def test_a_module_without_numbers_is_told():
+    class Meta(nn.Linear):
+        def __init__(self, d_model, d_ff):
+            super().__init__(d_model, d_ff, device="meta")
+
+    assert_rejected(network(Meta), "meta device")
 
 
 def test_a_module_in_the_place_of_its_class_is_told():
@@ -152,7 +178,7 @@ def test_every_mistake_names_a_section():
 
 @pytest.mark.parametrize(
     "grader, table",
-    [(norms.layer_norm, NORMING), (vectors.positional_encoding, TABLES)],
+    [(layer_norm, NORMING), (positional_encoding, TABLES)],
     ids=["layer_norm", "positional_encoding"],
 )
 def test_every_mistake_is_named_as_itself(grader, table):

@@ -64,6 +64,25 @@ def test_other_numbers_are_no_mask():
     assert_rejected(causal_mask(lambda q, k=None: torch.arange(q * (k or q))), "other numbers")
 
 
+@pytest.mark.parametrize(
+    ("name", "form", "word"),
+    [
+        ("padding_mask", lambda mask: mask[:, 0], "two axes work after [:, None]"),
+        ("padding_mask", lambda mask: mask[:, None], "four axes"),
+        ("padding_mask", lambda mask: mask * 1, "numbers 0 and 1"),
+        ("causal_mask", lambda mask: mask[0], "two axes work after [None]"),
+        ("causal_mask", lambda mask: mask.float(), "a bool mask is safer"),
+        ("target_mask", lambda mask: mask[:, None], "the one of the heads"),
+    ],
+)
+def test_what_only_works_after_a_change_passes_with_a_remark(name, form, word):
+    code = getattr(masks, name)
+    report, plain = (GRADERS[name](one) for one in (lambda *sizes: form(code(*sizes)), code))
+    assert_accepted(report)
+    (remark,) = report.properties[len(plain.properties) :]
+    assert remark.name.startswith("remark: ") and word in remark.name
+
+
 def test_a_mask_without_k_len_is_told_what_it_lacks():
     report = causal_mask(lambda n: torch.ones(n, n).tril())
     assert_rejected(report, "TypeError")

@@ -278,7 +278,108 @@ class UnbiasedInside(Wrapper):
         self.ln = Annotated(len(self.ln.weight))
 
 
+class Squares(Norm):
+    """G01: the mean of the squares in the place of the variance."""
+
+    def forward(self, x):
+        centred = x - x.mean(-1, keepdim=True)
+        return self.a_2 * centred / torch.sqrt((x**2).mean(-1, keepdim=True) + self.eps) + self.b_2
+
+
+class Halves(Wrapper):
+    """G05: half of the branch."""
+
+    def forward(self, x, sublayer):
+        return super().forward(x, lambda y: sublayer(y) * 0.5)
+
+
+class Detached(Wrapper):
+    """G05: the shortcut is cut from the graph."""
+
+    def forward(self, x, sublayer):
+        if self.pre:
+            return x.detach() + self.drop(sublayer(self.ln(x)))
+        return self.ln(x.detach() + self.drop(sublayer(x)))
+
+
+class PostNorm(Wrapper):
+    """A wrapper whose post-norm order is its own."""
+
+    def forward(self, x, sublayer):
+        return super().forward(x, sublayer) if self.pre else self.post(x, sublayer)
+
+
+class DropsPostSum(PostNorm):
+    """Post-norm alone drops the sum."""
+
+    def post(self, x, sublayer):
+        return self.ln(self.drop(x + sublayer(x)))
+
+
+class DropsShortcut(PostNorm):
+    """Post-norm alone drops x."""
+
+    def post(self, x, sublayer):
+        return self.ln(self.drop(x) + sublayer(x))
+
+
+class DropsResult(PostNorm):
+    """Post-norm alone drops the normed sum."""
+
+    def post(self, x, sublayer):
+        return self.drop(self.ln(x + sublayer(x)))
+
+
+class DropsNothingPost(PostNorm):
+    """No dropout in post-norm order."""
+
+    def post(self, x, sublayer):
+        return self.ln(x + sublayer(x))
+
+
+class DropsInput(Wrapper):
+    """Dropout before the sub-layer."""
+
+    def forward(self, x, sublayer):
+        if self.pre:
+            return x + sublayer(self.drop(self.ln(x)))
+        return self.ln(x + sublayer(self.drop(x)))
+
+
+class DropsInputToo(Wrapper):
+    """Dropout before the sub-layer and behind it."""
+
+    def forward(self, x, sublayer):
+        return super().forward(x, lambda y: sublayer(self.drop(y)))
+
+
+class NeverStops(Functional):
+    """F.dropout at the right rate, in every mode."""
+
+    def forward(self, inputs, function):
+        y = F.dropout(function(self.norm(inputs) if self.pre_norm else inputs), self.p)
+        return inputs + y if self.pre_norm else self.norm(inputs + y)
+
+
+class Subtracts(Wrapper):
+    """X is taken away."""
+
+    def forward(self, x, sublayer):
+        return sublayer(self.ln(x)) - x if self.pre else self.ln(sublayer(x) - x)
+
+
 FAULTS = {
+    "add_norm: drops the post-norm sum": (DropsPostSum, "post-norm order dropout acts on x too"),
+    "add_norm: drops the shortcut": (DropsShortcut, "post-norm order dropout acts on x too"),
+    "add_norm: drops the result": (DropsResult, "post-norm order dropout acts on x too"),
+    "add_norm: no post-norm dropout": (DropsNothingPost, "nothing at the sub-layer's output"),
+    "add_norm: drops the input": (DropsInput, "acts on the sub-layer's input"),
+    "add_norm: drops the input too": (DropsInputToo, "acts on the sub-layer's input"),
+    "add_norm: never stops": (NeverStops, "dropout is on in evaluation mode"),
+    "add_norm: subtracts x": (Subtracts, "x is subtracted"),
+    "layer_norm: squares": (Squares, "mean of the squares"),
+    "add_norm: halves": (Halves, "halved"),
+    "add_norm: detached": (Detached, "detached"),
     "layer_norm: annotated": (Annotated, "eps stands outside"),
     "layer_norm: unbiased": (Unbiased, "unbiased"),
     "layer_norm: eps outside": (eps_outside, "eps stands outside the root"),
@@ -306,7 +407,25 @@ FAULTS = {
     "add_norm: unbiased norm": (UnbiasedInside, "unbiased"),
 }
 
+
+class FixedEps(Norm):
+    """eps cannot be chosen."""
+
+    def __init__(self, features):
+        super().__init__(features)
+
+
+class SublayerFirst(Wrapper):
+    """The sub-layer is the first argument."""
+
+    def forward(self, sublayer, x):
+        return super().forward(x, sublayer)
+
+
 RIGHT = {
+    "layer_norm: fixed eps": FixedEps,
+    "layer_norm: eps by name": lambda x, gamma, beta, *, eps: norm_by_torch(x, gamma, beta, eps),
+    "add_norm: sub-layer first": SublayerFirst,
     "layer_norm: ours": ours.LayerNorm,
     "layer_norm: torch's class": nn.LayerNorm,
     "layer_norm: torch's function": F.layer_norm,

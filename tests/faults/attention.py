@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -233,7 +234,93 @@ def softmax_typo(scores, mask):
     return scores.masked_fill(~mask, 1e-9).softmax(-1)
 
 
+def softmax_twice(query, key, value, mask=None):
+    """H01: weights go through another softmax."""
+    weights = ours.masked_softmax(query @ key.mT / math.sqrt(query.shape[-1]), mask)
+    return F.softmax(weights, dim=-1) @ value
+
+
+def logarithms(query, key, value, mask=None):
+    """H02: log_softmax in the place of softmax."""
+    scores = query @ key.mT / math.sqrt(query.shape[-1])
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -1e9)
+    return F.log_softmax(scores, dim=-1) @ value
+
+
+def causal_for_any_mask(query, key, value, mask=None):
+    """B11: the mask only switches is_causal on."""
+    return F.scaled_dot_product_attention(query, key, value, is_causal=mask is not None)
+
+
+def weak_number_added(query, key, value, mask=None):
+    """C07: (1 - mask) times -10000 is added."""
+    scores = query @ key.mT / math.sqrt(query.shape[-1])
+    if mask is None:
+        return scores.softmax(-1) @ value
+    weights = (scores + (1 - mask.to(scores.dtype)) * -1e4).softmax(-1)
+    return weights * mask.any(-1, keepdim=True) @ value
+
+
+def softmax_renormalised(scores, mask):
+    """C-049: masked after the softmax, then divided by the rest."""
+    weights = scores.softmax(-1) * mask
+    return weights / (weights.sum(-1, keepdim=True) + 1e-9)
+
+
+def softmax_from_fifty(scores, mask):
+    """C07: -50 seems low."""
+    weights = scores.masked_fill(~mask, -50.0).softmax(-1)
+    return weights * mask.any(-1, keepdim=True)
+
+
+def softmax_late_with_eps(scores, mask):
+    """Masked after the softmax, and never divided by 0."""
+    weights = scores.softmax(-1).masked_fill(~mask, 0.0)
+    return weights / (weights.sum(-1, keepdim=True) + 1e-9)
+
+
+def late_and_clamped(query, key, value, mask=None):
+    """Masked after the softmax, the sum is kept from 0."""
+    weights = (query @ key.mT * query.shape[-1] ** -0.5).softmax(-1)
+    if mask is not None:
+        weights = weights * mask
+        weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-9)
+    return weights @ value
+
+
+def softmax_late_with_more(scores, mask):
+    """Masked after the softmax, and a sum that is visibly too large."""
+    weights = scores.softmax(-1).masked_fill(~mask, 0.0)
+    return weights / (weights.sum(-1, keepdim=True) + 1e-6)
+
+
+def softmax_lowest_float(scores, mask):
+    """The lowest number of float32 in every dtype."""
+    filled = scores.masked_fill(~mask, torch.finfo(torch.float32).min)
+    return filled.softmax(-1) * mask.any(-1, keepdim=True)
+
+
+def softmax_of_products(scores, mask):
+    """The scores are multiplied by the mask, and the weights once more."""
+    return (scores * mask).softmax(-1) * mask
+
+
 FAULTS = {
+    "masked_softmax: late with eps": (
+        softmax_late_with_eps,
+        "rounded to 0; hide the scores before",
+    ),
+    "attention: late and clamped": (late_and_clamped, "rounded to 0; hide the scores before"),
+    "masked_softmax: late with more": (softmax_late_with_more, "1e-06 in the divisor"),
+    "masked_softmax: lowest float": (softmax_lowest_float, "the fill overflows: it lies beyond"),
+    "masked_softmax: products": (softmax_of_products, "score of 0 still takes its share"),
+    "attention: softmax twice": (softmax_twice, "applied twice"),
+    "attention: logarithms": (logarithms, "log_softmax"),
+    "attention: causal for any mask": (causal_for_any_mask, "whatever it says"),
+    "attention: weak number added": (weak_number_added, "added to hidden scores"),
+    "masked_softmax: renormalised": (softmax_renormalised, "after the softmax"),
+    "masked_softmax: fifty": (softmax_from_fifty, "not low enough"),
     "attention: unscaled": (unscaled, "not scaled"),
     "attention: scaled by width": (scaled_by_width, "not by its root"),
     "attention: scaled by length": (scaled_by_length, "number of keys"),
@@ -357,7 +444,45 @@ def softmax_cleaned(scores, mask):
     return scores.masked_fill(~mask, -torch.inf).softmax(-1).masked_fill(~mask, 0.0)
 
 
+def mask_by_name(query, key, value, *, attn_mask=None, need_weights=True):
+    """The mask goes by name only, and has another one."""
+    weights = ours.masked_softmax(query @ key.mT / math.sqrt(query.shape[-1]), attn_mask)
+    return weights @ value, weights
+
+
+def dropout_before_mask(query, key, value, dropout=None, mask=None):
+    """The mask is the fifth argument."""
+    return ours.scaled_dot_product_attention(query, key, value, mask, dropout)[0]
+
+
+def as_arrays(query, key, value, mask=None):
+    """numpy inside and outside."""
+    q, k, v = (x.detach().double().numpy() for x in (query, key, value))
+    scores = q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1])
+    shown = np.ones_like(scores, dtype=bool) if mask is None else mask.numpy()
+    scores = np.where(shown, scores, -1e300)
+    weights = np.exp(scores - scores.max(-1, keepdims=True)) * shown
+    weights /= np.maximum(weights.sum(-1, keepdims=True), 1e-30)
+    return (weights @ v).astype(query.numpy().dtype)
+
+
+class WithTemperature(torch.nn.Module):
+    """It must be told the root of the width."""
+
+    def __init__(self, temperature, attn_dropout=0.1):
+        super().__init__()
+        self.temperature, self.dropout = temperature, torch.nn.Dropout(attn_dropout)
+
+    def forward(self, q, k, v, mask=None):
+        weights = self.dropout(ours.masked_softmax(q / self.temperature @ k.mT, mask))
+        return weights @ v, weights
+
+
 RIGHT = {
+    "attention: mask by name": mask_by_name,
+    "attention: dropout before mask": dropout_before_mask,
+    "attention: arrays": as_arrays,
+    "attention: with temperature": WithTemperature,
     "attention: ours": ours.scaled_dot_product_attention,
     "attention: torch": F.scaled_dot_product_attention,
     "attention: loop": loop,

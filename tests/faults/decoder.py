@@ -251,7 +251,25 @@ class Additive(Layer):
         return a.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
 
 
+class SourceInEval(Layer):
+    """B05: src_mask in evaluation mode only."""
+
+    def ask(self, x, memory, tgt_mask, src_mask):
+        return self.cross(x, memory, memory, None if self.training else src_mask)
+
+
+class DropsNorms(Layer):
+    """E04: in post-norm order dropout acts behind the norms."""
+
+    def step(self, number, x, sublayer):
+        if self.pre:
+            return super().step(number, x, sublayer)
+        return self.drop(self.norms[number](x + sublayer(x)))
+
+
 FAULTS = {
+    "source in eval": (SourceInEval, "src_mask is obeyed in evaluation mode only"),
+    "drops norms": (DropsNorms, "in post-norm order dropout acts on x too"),
     "no target mask": (NoTargetMask, "future leaks"),
     "no source mask": (NoSourceMask, "src_mask has no effect"),
     "target mask twice": (TargetMaskTwice, "target's mask is used in the cross"),
@@ -323,7 +341,15 @@ class WithCache(Layer):
         return super().forward(x, memory, tgt_mask, src_mask)
 
 
+class AllGiven(Layer):
+    """Right: both masks must be given, and None is one."""
+
+    def forward(self, tgt, encoded, self_mask, cross_mask):
+        return super().forward(tgt, encoded, self_mask, cross_mask)
+
+
 RIGHT = {
+    "all given": AllGiven,
     "ours": ours.DecoderLayer,
     "torch": nn.TransformerDecoderLayer,
     "torch, by a factory": lambda d, h, f, p, first: nn.TransformerDecoderLayer(

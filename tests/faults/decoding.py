@@ -4,6 +4,8 @@ FAULTS holds, under grader: name, a wrong implementation and a piece of the sent
 mistake; RIGHT holds right implementations.
 """
 
+import functools
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -30,12 +32,13 @@ def begin(model, src):
 def in_eval(decode):
     """Switch dropout off around a decoder, and put the mode back."""
 
-    def around(model, *args):
+    @functools.wraps(decode)
+    def around(model, *args, **named):
         training = model.training
         model.eval()
         try:
             with torch.no_grad():
-                return decode(model, *args)
+                return decode(model, *args, **named)
         finally:
             model.train(training)
 
@@ -580,7 +583,164 @@ def by_categorical(logits, temperature):
     return torch.distributions.Categorical(logits=shifted, validate_args=False).sample()
 
 
+# what other readers have found
+
+
+def leaves_training(model, src, max_len):
+    """model.train() at the end, whatever it was."""
+    ids = a_greedy()(model, src, max_len)
+    model.train()
+    return ids
+
+
+@in_eval
+def forgets_the_end(model, src, max_len):
+    """Whether a row has ended is asked of its last word only."""
+    memory, src_mask, ids, done = begin(model, src)
+    for _ in range(max_len):
+        word = without_special(model, model.decode(ids, memory, src_mask)[:, -1]).argmax(-1)
+        word = word.masked_fill(done, model.config.pad_id)
+        ids, done = torch.cat([ids, word[:, None]], dim=1), word == model.config.eos_id
+        if done.all():
+            break
+    return ids[:, 1:]
+
+
+@in_eval
+def second_best(model, src, max_len):
+    """The second word of topk."""
+    memory, src_mask, ids, done = begin(model, src)
+    for _ in range(max_len):
+        logits = without_special(model, model.decode(ids, memory, src_mask)[:, -1])
+        word = logits.topk(2).indices[:, 1].masked_fill(done, model.config.pad_id)
+        ids, done = torch.cat([ids, word[:, None]], dim=1), done | (word == model.config.eos_id)
+        if done.all():
+            break
+    return ids[:, 1:]
+
+
+@in_eval
+def greedy_by_name(model, src, *, max_len):
+    return decoding.greedy_decode(model, src, max_len).numpy()
+
+
+def a_list_beam(lonely=False, lost=False, bare=False):
+    """A right beam search over lists of one row, with places to spoil it."""
+
+    @in_eval
+    def search(model, src, max_len, *, beam_size, length_penalty):
+        config, texts, scores = model.config, [], []
+        for row in src:
+            memory, src_mask = model.encode(row[None])
+            live, ended = [([config.bos_id], 0.0)], []
+            for _ in range(max_len):
+                longer = []
+                for ids, total in live:
+                    logits = model.decode(torch.tensor([ids]), memory, src_mask)[0, -1]
+                    gains = logits.log_softmax(-1)
+                    gains[[config.pad_id, config.bos_id]] = -1e9
+                    count = 1 if lonely and len(ids) > 1 else beam_size
+                    best = zip(*gains.topk(count), strict=True)
+                    longer += [([*ids, int(w)], total + float(gain)) for gain, w in best]
+                longer.sort(key=lambda text: -text[1])
+                ended += [] if lost else [t for t in longer if t[0][-1] == config.eos_id]
+                live = [t for t in longer if t[0][-1] != config.eos_id][:beam_size]
+                if not live:
+                    break
+
+            def rate(text):
+                return text[1] / ((4 + len(text[0])) / 6) ** length_penalty
+
+            pool = ended + live or longer
+            best = max(pool, key=(lambda text: text[1]) if bare else rate)
+            texts.append(best[0][1:])
+            scores.append(rate(best))
+        return texts, scores
+
+    return search
+
+
+def warm_sample(model, src, max_len, temperature):
+    """Dropout stays on."""
+    training = model.training
+    model.eval = lambda: model
+    try:
+        return a_sample(careful)(model, src, max_len, temperature)
+    finally:
+        del model.eval
+        model.train(training)
+
+
+def sample_leaves_eval(model, src, max_len, temperature):
+    """The model stays in eval mode."""
+    model.eval()
+    return a_sample(careful)(model, src, max_len, temperature)
+
+
+@in_eval
+def sample_says_pads(model, src, max_len, temperature):
+    """Pads are drawn like words."""
+    memory, src_mask, ids, done = begin(model, src)
+    for _ in range(max_len):
+        word = careful(model.decode(ids, memory, src_mask)[:, -1], temperature)
+        word = word.masked_fill(done, model.config.pad_id)
+        ids, done = torch.cat([ids, word[:, None]], dim=1), done | (word == model.config.eos_id)
+        if done.all():
+            break
+    return ids[:, 1:]
+
+
+def top_three(logits, temperature):
+    logits = logits.masked_fill(logits < logits.topk(3).values[:, -1:], -torch.inf)
+    return careful(logits, temperature)
+
+
+@in_eval
+def sample_by_rows(model, src, max_len, *, temperature=1.0):
+    assert temperature > 0
+    rows = []
+    for row in src:
+        (memory, src_mask), said = model.encode(row[None]), [model.config.bos_id]
+        while len(said) <= max_len and said[-1] != model.config.eos_id:
+            logits = model.decode(torch.tensor([said]), memory, src_mask)[:, -1]
+            said.append(careful(without_special(model, logits), temperature).item())
+        rows.append(said[1:])
+    return rows
+
+
+def k_kthvalue(logits, k):
+    """torch.kthvalue counts from the smallest."""
+    threshold = logits.kthvalue(min(k, logits.shape[-1]), dim=-1, keepdim=True).values
+    return logits.masked_fill(logits < threshold, -torch.inf)
+
+
+def k_times_infinity(logits, k):
+    """0 · (-inf) is NaN."""
+    threshold = logits.topk(min(k, logits.shape[-1])).values[:, -1:]
+    return logits + (logits < threshold) * -torch.inf
+
+
 FAULTS = {
+    "greedy_decode: leaves training": (leaves_training, "left in training mode"),
+    "greedy_decode: forgets the end": (forgets_the_end, "once done, it stays done"),
+    "greedy_decode: second best": (second_best, "second most probable"),
+    "beam_search: lonely beams": (a_list_beam(lonely=True), "goes on by itself"),
+    "beam_search: endings lost": (a_list_beam(lost=True), "thrown away"),
+    "beam_search: bare winner": (a_list_beam(bare=True), "chosen by the bare sum"),
+    "sample: with dropout": (warm_sample, "dropout is on"),
+    "sample: leaves eval": (sample_leaves_eval, "left in eval mode"),
+    "sample: says pads": (sample_says_pads, "pad or <bos> is written"),
+    "sample: top three": (a_sample(top_three), "never drawn"),
+    "sample: root of temperature": (
+        a_sample(lambda x, t: careful(x, t**0.5)),
+        "at temperature 0.5 it draws as if at",
+    ),
+    "top_k: kthvalue": (k_kthvalue, "k-th smallest"),
+    "top_k: times infinity": (k_times_infinity, "NaN"),
+    "top_p: the other share": (
+        nucleus(lambda q, sums, p: at_least_one(sums - q < 1 - p - 1e-6)),
+        "not 1 - p",
+    ),
     "greedy_decode: never stops": (never_stops, "never stops at <eos>"),
     "greedy_decode: writes behind eos": (writes_behind_eos, "behind its <eos>"),
     "greedy_decode: first row decides": (first_row_decides, "row 0 only"),
@@ -682,6 +842,11 @@ FAULTS = {
 }
 
 RIGHT = {
+    "greedy_decode: by name, an array": greedy_by_name,
+    "beam_search: lists, by name": a_list_beam(),
+    "sample: by rows, by name": sample_by_rows,
+    "top_k: an array": lambda x, k: k_by_loop(x, k).numpy(),
+    "top_p: by name": lambda logits, *, p=0.9: p_by_loop(logits, p),
     "greedy_decode: ours": decoding.greedy_decode,
     "greedy_decode: uncached": lambda model, src, max_len: decoding.greedy_decode(
         model, src, max_len, use_cache=False

@@ -144,7 +144,7 @@ class OnTheFly(nn.Module):
 
 
 class Saved(Positions):
-    """F10: a buffer in the checkpoint."""
+    """Right, with a remark (F10): a buffer in the checkpoint."""
 
     def __init__(self, d_model, max_len=5000):
         super().__init__(d_model, max_len)
@@ -344,7 +344,84 @@ class GrowsEachCall(Tokens):
         return self.lut(ids)
 
 
+def log_of_ten(length, d_model):
+    """F02: the logarithm to base 10 in the place of the natural one."""
+    rate = torch.exp(torch.arange(0, d_model, 2) * -(math.log10(10000.0) / d_model))
+    angle = torch.arange(length)[:, None] * rate
+    table = torch.zeros(length, d_model)
+    table[:, 0::2], table[:, 1::2] = angle.sin(), angle.cos()[:, : d_model // 2]
+    return table
+
+
+class Learned(nn.Module):
+    """F19: positions are looked up in a table that starts at random."""
+
+    def __init__(self, d_model, max_len=5000):
+        super().__init__()
+        self.table = nn.Embedding(max_len, d_model)
+
+    def forward(self, x):
+        return x + self.table(torch.arange(x.shape[1]))
+
+
+class LastForAll(Positions):
+    """F07: the row of the last position is added everywhere."""
+
+    def forward(self, x):
+        return x + self.pe[:, x.shape[1] - 1 : x.shape[1]]
+
+
+class WithBias(nn.Module):
+    """F12: a linear map of one-hot vectors, with its bias."""
+
+    def __init__(self, vocab_size, d_model, pad_id=0):
+        super().__init__()
+        self.map, self.scale = nn.Linear(vocab_size, d_model), math.sqrt(d_model)
+
+    def forward(self, ids):
+        one_hot = nn.functional.one_hot(ids, self.map.in_features)
+        return self.map(one_hot.to(self.map.weight.dtype)) * self.scale
+
+
+class Exchanged(Tokens):
+    """D04: length comes before batch."""
+
+    def forward(self, ids):
+        return super().forward(ids).transpose(0, 1)
+
+
+class EndsTooEarly(Positions):
+    """From the offset to the length; one token then gets an empty slice."""
+
+    def forward(self, x, offset=0):
+        return x + self.pe[:, offset : x.shape[1]]
+
+
+def too_narrow(length, d_model):
+    """F01: an odd width loses its last column."""
+    return table_by_exp(length, d_model)[:, : d_model // 2 * 2]
+
+
+def one_cosine_too_many(length, d_model):
+    """F01: an odd width has fewer cosines than sines."""
+    table, pair = torch.zeros(length, d_model), torch.arange(0, d_model, 2)
+    angle = torch.arange(length)[:, None] / 10000 ** (pair / d_model)
+    table[:, 0::2], table[:, 1::2] = angle.sin(), angle.cos()
+    return table
+
+
 FAULTS = {
+    "positional_encoding: ends too early": (
+        EndsTooEarly,
+        "its shape is (1, 0, 4), wanted (1, 1, 4)",
+    ),
+    "positional_encoding: too narrow": (too_narrow, "its shape is (4, 4), wanted (4, 5)"),
+    "positional_encoding: a cosine too many": (one_cosine_too_many, "[length 4, d_model 5]"),
+    "positional_encoding: log of ten": (log_of_ten, "the base is 54.6"),
+    "positional_encoding: learned": (Learned, "learned parameters"),
+    "positional_encoding: last for all": (LastForAll, "the last position"),
+    "token_embedding: with bias": (WithBias, "beside its table"),
+    "token_embedding: exchanged": (Exchanged, "first and the second axis"),
     "positional_encoding: doubled": (doubled, "doubled twice"),
     "positional_encoding: by column": (by_column, "frequency of their own"),
     "positional_encoding: whole numbers": (whole_numbers, "all frequencies are equal"),
@@ -354,7 +431,6 @@ FAULTS = {
     "positional_encoding: cosine first": (cosine_first, "changed places"),
     "positional_encoding: wrong way": (wrong_way, "divide by it"),
     "positional_encoding: half precision": (half_precision, "low precision"),
-    "positional_encoding: saved": (Saved, "persistent=False"),
     "positional_encoding: attribute": (Attribute, "plain attribute"),
     "positional_encoding: trained": (Trained, "table is trained"),
     "positional_encoding: by sample": (BySample, "each sample"),
@@ -388,7 +464,25 @@ class Scaled(nn.Module):
         return self.table(ids) * self.table.embedding_dim**0.5
 
 
+class PadMustBeGiven(Tokens):
+    """pad_id has no default, and everything goes by name."""
+
+    def __init__(self, *, vocab_size, d_model, pad_id):
+        super().__init__(vocab_size, d_model, pad_id)
+
+
+class LengthFirst(Positions):
+    """max_len stands first."""
+
+    def __init__(self, max_len, d_model):
+        super().__init__(d_model, max_len)
+
+
 RIGHT = {
+    "positional_encoding: d_model first": lambda d_model, length: table_by_exp(length, d_model),
+    "positional_encoding: length first": LengthFirst,
+    "token_embedding: pad must be given": PadMustBeGiven,
+    "positional_encoding: saved": Saved,
     "positional_encoding: ours": ours.sinusoidal_positions,
     "positional_encoding: our module": ours.PositionalEncoding,
     "positional_encoding: loop": table_by_loop,

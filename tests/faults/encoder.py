@@ -265,7 +265,81 @@ class InAList(Layer):
         return self.parts[0](x)
 
 
+class DropsBehindNorm(Layer):
+    """E04: in post-norm order dropout comes last."""
+
+    def forward(self, x, src_mask=None):
+        if self.norm_first:
+            return super().forward(x, src_mask)
+        x = self.drop(self.norm1(x + self.attend(x, src_mask)))
+        return self.drop(self.norm2(x + self.feed(x)))
+
+
+class DropsNoFeed(Layer):
+    """E04: in post-norm order the feed-forward network is not dropped."""
+
+    def forward(self, x, src_mask=None):
+        if self.norm_first:
+            return super().forward(x, src_mask)
+        x = self.norm1(x + self.drop(self.attend(x, src_mask)))
+        return self.norm2(x + self.feed(x))
+
+
+class DropsAlways(Layer):
+    """8: F.dropout does not know of eval()."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.rate = self._modules.pop("drop").p
+
+    def drop(self, x):
+        return F.dropout(x, self.rate)
+
+
+class ReluLast(Layer):
+    """4: one more ReLU behind the second map."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.feed.append(nn.ReLU())
+
+
+class ReluBehind(Layer):
+    """4: the ReLU stands behind both maps."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.feed = nn.Sequential(self.feed[0], self.feed[2], self.feed[1])
+
+
+class NoGain(Layer):
+    """4: norms that learn nothing."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.norm1, self.norm2 = (nn.LayerNorm(args[0], elementwise_affine=False) for _ in "12")
+
+
+class HidesTokens(Layer):
+    """A01: the mask goes to torch's key_padding_mask as it is."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.attention = nn.MultiheadAttention(args[0], args[1], batch_first=True)
+
+    def attend(self, x, mask):
+        hidden = None if mask is None else mask[:, 0].expand(len(x), -1)
+        return self.attention(x, x, x, key_padding_mask=hidden, need_weights=False)[0]
+
+
 FAULTS = {
+    "drops behind the norm": (DropsBehindNorm, "in post-norm order dropout acts on x too"),
+    "drops no feed": (DropsNoFeed, "feed-forward network's output"),
+    "drops always": (DropsAlways, "in evaluation mode"),
+    "relu last": (ReluLast, "not once more behind both"),
+    "relu behind": (ReluBehind, "not behind both"),
+    "no gain": (NoGain, "the gain of the norms"),
+    "hides tokens": (HidesTokens, "inverted"),
     "no mask": (NoMask, "mask has no effect"),
     "inverted": (Inverted, "inverted"),
     "train only": (TrainOnly, "training mode only"),
@@ -367,7 +441,40 @@ class TorchAttention(Layer):
         return self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]
 
 
+class KeyPadding(HidesTokens):
+    """Right for pads, which is what a source mask hides."""
+
+    def attend(self, x, mask):
+        return super().attend(x, None if mask is None else ~mask)
+
+
+class Weights(HidesTokens):
+    """Right: torch's attention with its weights, which gives NaN where all is hidden."""
+
+    def attend(self, x, mask):
+        if mask is not None:
+            mask = ~mask.expand(len(x), x.shape[1], -1).repeat_interleave(2 + (len(x[0, 0]) > 8), 0)
+        return self.attention(x, x, x, attn_mask=mask)[0]
+
+
+class HeadBiases(Einsum):
+    """Right: biases of the heads in two axes, and a mask that must be given."""
+
+    def __init__(self, d_model, *, num_heads, d_ff, dropout, norm_first):
+        super().__init__(d_model, num_heads, d_ff, dropout=dropout, norm_first=norm_first)
+        self.bias = nn.Parameter(torch.zeros(num_heads, self.d_k))
+
+    def attend(self, x, mask):
+        return super().attend(x, mask) + torch.einsum("hk,hkd->d", self.bias, self.d)
+
+    def forward(self, x, mask):
+        return super().forward(x, mask)
+
+
 RIGHT = {
+    "key padding": KeyPadding,
+    "torch's attention with weights": Weights,
+    "biases of heads": HeadBiases,
     "ours": ours.EncoderLayer,
     "torch": nn.TransformerEncoderLayer,
     "torch, by a factory": lambda d, h, f, p, first: nn.TransformerEncoderLayer(

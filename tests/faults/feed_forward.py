@@ -143,7 +143,61 @@ class ThreeMaps(Plain):
         return self.lin3(super().forward(x))
 
 
+class Leaky(Plain):
+    """J06: leaky ReLU with a slope of 0.2."""
+
+    def forward(self, x):
+        return self.lin2(F.leaky_relu(self.lin1(x), 0.2))
+
+
+class NormsFirst(Plain):
+    """G10: the norm of the wrapper is inside, before the first map."""
+
+    def forward(self, x):
+        return super().forward(F.layer_norm(x, x.shape[-1:]))
+
+
+class LeavesOutABias(Plain):
+    """9: b_2 is registered and never used."""
+
+    def forward(self, x):
+        return F.relu(self.lin1(x)) @ self.lin2.weight.T
+
+
+class ReshapesBack(nn.Module):
+    """Convolutions, whose answer is reshaped instead of turned."""
+
+    def __init__(self, d_model, d_ff):
+        super().__init__()
+        self.w_1, self.w_2 = nn.Conv1d(d_model, d_ff, 1), nn.Conv1d(d_ff, d_model, 1)
+
+    def forward(self, x):
+        return self.w_2(self.w_1(x.mT).relu()).reshape(x.shape)
+
+
+class ReshapesBoth(ReshapesBack):
+    """Reshaped on both ways."""
+
+    def forward(self, x):
+        batch, length, d_model = x.shape
+        return self.w_2(self.w_1(x.reshape(batch, d_model, length)).relu()).reshape(x.shape)
+
+
+class ReshapesThere(ReshapesBack):
+    """Reshaped on the way in, turned on the way back."""
+
+    def forward(self, x):
+        batch, length, d_model = x.shape
+        return self.w_2(self.w_1(x.reshape(batch, d_model, length)).relu()).mT
+
+
 FAULTS = {
+    "reshapes back": (ReshapesBack, "comes back by a reshape, which mixes the numbers of several"),
+    "reshapes both": (ReshapesBoth, "goes in and comes back by a reshape, which mixes"),
+    "reshapes there": (ReshapesThere, "goes in by a reshape, which mixes"),
+    "leaky": (Leaky, "leaky ReLU (slope 0.2)"),
+    "norms first": (NormsFirst, "LayerNorm is applied to the first input"),
+    "leaves out a bias": (LeavesOutABias, "b_2 has no effect"),
     "no bend": (NoBend, "activation is missing"),
     "gelu": (Gelu, "GELU"),
     "bends twice": (BendsTwice, "output is bent"),
@@ -228,7 +282,16 @@ class WeightNorm(Plain):
         self.lin1 = nn.utils.parametrizations.weight_norm(self.lin1)
 
 
+class OtherOrder(Plain):
+    """d_ff stands first, and dropout must be given."""
+
+    def __init__(self, d_ff, d_model, dropout):
+        super().__init__(d_model, d_ff)
+        self.dropout = nn.Dropout(dropout)
+
+
 RIGHT = {
+    "other order": OtherOrder,
     "weight norm": WeightNorm,
     "ours": ours.FeedForward,
     "plain": Plain,

@@ -156,7 +156,53 @@ def target_with_pad_zero(ids, pad_id=0):
     return masks.padding_mask(ids) & masks.causal_mask(ids.shape[1])
 
 
+def square_of_keys(q_len, k_len=None):
+    """I13: a row for each key."""
+    n = k_len or q_len
+    return torch.ones(1, n, n, dtype=torch.bool).tril()
+
+
+def behind_the_first_pad(ids, pad_id=0):
+    """I16: all that follows a pad is taken for padding."""
+    return (ids != pad_id).long().cumprod(1)[:, None]
+
+
+def future_hidden_too(ids, pad_id=0):
+    """A12: a padding mask that is causal as well."""
+    n = ids.shape[1]
+    return (ids != pad_id)[:, None] & torch.ones(n, n, dtype=torch.bool).tril()
+
+
+def padding_of_any_row(ids, pad_id=0):
+    """I16: what one row pads, all rows hide."""
+    return (ids != pad_id).all(dim=0)[None, None]
+
+
+def first_key_always(ids, pad_id=0):
+    """A08: the first key stays visible, so that no row is empty."""
+    mask = masks.target_mask(ids, pad_id).clone()
+    mask[..., 0] = True
+    return mask
+
+
+def rows_for_columns(q_len, k_len=None):
+    """The table is filled with keys as rows."""
+    return masks.causal_mask(q_len, k_len).transpose(-2, -1)
+
+
+def keys_as_rows(q_len, k_len=None):
+    """Positions are compared the other way round, without the shift."""
+    return torch.arange(q_len) >= torch.arange(k_len or q_len)[:, None]
+
+
 FAULTS = {
+    "causal_mask: rows for columns": (rows_for_columns, "rows and columns are exchanged"),
+    "causal_mask: keys as rows": (keys_as_rows, "columns are exchanged: rows are queries"),
+    "causal_mask: k by k": (square_of_keys, "k_len × k_len"),
+    "padding_mask: behind the first pad": (behind_the_first_pad, "behind the first pad"),
+    "padding_mask: future too": (future_hidden_too, "the future is hidden as well"),
+    "padding_mask: any row": (padding_of_any_row, "hidden in all rows"),
+    "target_mask: first key always": (first_key_always, "padding) is visible, wanted hidden"),
     "causal_mask: True hides": (hides_with_true, "inverted"),
     "causal_mask: triu": (sees_the_future, "upside down"),
     "causal_mask: strictly past": (strictly_past, "diagonal is hidden"),
@@ -262,7 +308,20 @@ def target_by_hiding(ids, pad_id=0):
     return ~((ids == pad_id).unsqueeze(1) | torch.ones(n, n).triu(1).bool())
 
 
+def padding_by_name(ids, *, pad_id=0):
+    """pad_id goes by name only."""
+    return ids.ne(pad_id).unsqueeze(1)
+
+
+def target_as_array(ids, pad_id=0):
+    """numpy inside and outside."""
+    ids = ids.numpy()
+    return (ids != pad_id)[:, None] & np.tri(ids.shape[1], dtype=bool)
+
+
 RIGHT = {
+    "padding_mask: by name": padding_by_name,
+    "target_mask: array": target_as_array,
     "causal_mask: ours": masks.causal_mask,
     "causal_mask: comparison": causal_by_comparison,
     "causal_mask: loop": causal_by_loop,

@@ -479,7 +479,117 @@ class WholeBuffer(Buffer):
         return tuple(self.buffers)
 
 
+class TorchsMask(nn.Module):
+    """A02: our mask goes to torch's module unchanged."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h, self.inner = num_heads, nn.MultiheadAttention(d_model, num_heads, batch_first=True)
+
+    def forward(self, query, key, value, mask=None):
+        if mask is not None:
+            mask = mask.expand(len(query), query.shape[1], key.shape[1])
+            mask = mask.repeat_interleave(self.h, dim=0)
+        return self.inner(query, key, value, attn_mask=mask)
+
+
+class RepeatedMask(TorchsMask):
+    """D04: repeat lays the masks of the batch in another order than repeat_interleave."""
+
+    def forward(self, query, key, value, mask=None):
+        if mask is not None:
+            mask = ~mask.expand(len(query), query.shape[1], key.shape[1]).repeat(self.h, 1, 1)
+        return self.inner(query, key, value, attn_mask=mask, need_weights=False)[0]
+
+
+class BentProjections(Base):
+    """D11: ReLU after each projection."""
+
+    def cut(self, x):
+        return super().cut(F.relu(x))
+
+
+class WideHeads(nn.Module):
+    """D11: every head has the width of the model."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.maps = nn.ModuleList(nn.Linear(d_model, 3 * d_model) for _ in range(num_heads))
+        self.out = nn.Linear(num_heads * d_model, d_model)
+
+    def forward(self, query, key, value, mask=None):
+        heads = []
+        for one in self.maps:
+            parts = zip(one.weight.chunk(3), (query, key, value), strict=True)
+            q, k, v = (x @ weight.T for weight, x in parts)
+            heads.append(scaled_dot_product_attention(q, k, v, mask)[0])
+        return self.out(torch.cat(heads, dim=-1))
+
+
+class KeysAsTheyAre(Base):
+    """D11: w_k is never used."""
+
+    def forward(self, query, key, value, mask=None):
+        q, k, v = self.cut(self.w_q(query)), self.cut(key), self.cut(self.w_v(value))
+        mask = None if mask is None else mask[:, None]
+        return self.w_o(self.merge(self.weights(self.scores(q, k), mask) @ v))
+
+
+class Window(Lists):
+    """I14: the cache forgets what is older than eight positions."""
+
+    def append(self, new_keys, new_values):
+        keys, values = super().append(new_keys, new_values)
+        return keys[:, :, -8:], values[:, :, -8:]
+
+
+class ForgetsValues(Lists):
+    """I11: only the keys are kept."""
+
+    def append(self, new_keys, new_values):
+        return super().append(new_keys, new_values)[0], new_values
+
+
+class LengthIsAStub(Lists):
+    """Append is written, len is not."""
+
+    def __len__(self):
+        raise NotImplementedError
+
+
+class Misspelt(nn.Module):
+    """The method has another name."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.project = nn.Linear(d_model, d_model)
+
+    def forwrad(self, query, key, value, mask=None):
+        return self.project(value)
+
+
+class RoundedAway(Base):
+    """Masked after the softmax, the sum is kept from 0."""
+
+    def weights(self, scores, mask):
+        weights = scores.softmax(-1)
+        if mask is not None:
+            weights = weights.masked_fill(~mask, 0)
+            weights = weights / (weights.sum(-1, keepdim=True) + 1e-9)
+        return weights
+
+
 FAULTS = {
+    "kv_cache: length is a stub": (LengthIsAStub, "len(cache) is still to be written"),
+    "multi_head: misspelt": (Misspelt, "Misspelt has no method forward"),
+    "multi_head: rounded away": (RoundedAway, "rounded to 0; hide the scores before"),
+    "multi_head: torch's mask": (TorchsMask, "inverted"),
+    "multi_head: repeated mask": (RepeatedMask, "read as heads"),
+    "multi_head: bent projections": (BentProjections, "bent by a ReLU"),
+    "multi_head: wide heads": (WideHeads, "width d_model / num_heads"),
+    "multi_head: keys as they are": (KeysAsTheyAre, "w_k is missing"),
+    "kv_cache: window": (Window, "only the last 8 positions"),
+    "kv_cache: forgets values": (ForgetsValues, "earlier values are lost"),
     "split_heads: view": (split_by_view, "view alone"),
     "split_heads: no transpose": (split_without_transpose, "transpose is missing"),
     "split_heads: for keys": (split_for_keys, "last two axes"),
@@ -792,7 +902,54 @@ class WithRoom:
         return self.n
 
 
+class HeadsFirst(Base):
+    """num_heads stands first, and dropout must be given."""
+
+    def __init__(self, num_heads, d_model, dropout):
+        super().__init__(d_model, num_heads)
+        self.dropout = nn.Dropout(dropout)
+
+
+class MaskByName(Base):
+    """The mask goes by name only."""
+
+    def forward(self, query, key, value, *, attn_mask=None):
+        return super().forward(query, key, value, attn_mask)
+
+
+class Stacked(nn.Module):
+    """All maps in one parameter, all biases in another."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.w = nn.Parameter(torch.randn(4, d_model, d_model))
+        self.b = nn.Parameter(torch.zeros(4, d_model))
+
+    def forward(self, query, key, value, mask=None):
+        q, k, v = (
+            (x @ self.w[i] + self.b[i]).unflatten(-1, (self.h, -1)).transpose(1, 2)
+            for i, x in enumerate((query, key, value))
+        )
+        mask = None if mask is None else mask[:, None]
+        output = F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
+        return output @ self.w[3] + self.b[3]
+
+
+class Called(OneTensor):
+    """The cache itself is called."""
+
+    def __call__(self, new_keys, new_values):
+        return super().append(new_keys, new_values)
+
+    append = None
+
+
 RIGHT = {
+    "multi_head: heads first": HeadsFirst,
+    "multi_head: mask by name": MaskByName,
+    "multi_head: stacked": Stacked,
+    "kv_cache: called": Called,
     "split_heads: ours": ours.split_heads,
     "split_heads: chunks": split_by_chunks,
     "split_heads: loop": split_by_loop,

@@ -6,6 +6,7 @@ mistake; RIGHT holds right implementations.
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -485,7 +486,113 @@ def by_autograd(model, micro_batches):
             parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
 
+# what other readers have found
+
+
+def in_log10(*args):
+    """Logarithms to the base 10."""
+    return training.sequence_loss(*args) / math.log(10)
+
+
+def exponential(*args):
+    """The perplexity."""
+    return training.sequence_loss(*args).exp()
+
+
+def without_pad_class(logits, tgt_out, pad_id=0, label_smoothing=0.0):
+    """The class of the pad is hidden, as if that were the mask."""
+    hidden = torch.arange(logits.shape[-1]) == pad_id
+    return training.sequence_loss(
+        logits.masked_fill(hidden, -1e4), tgt_out, pad_id, label_smoothing
+    )
+
+
+def last_position(logits, tgt_out, pad_id=0, label_smoothing=0.0):
+    """Only the last position counts."""
+    return training.sequence_loss(logits[:, -1:], tgt_out[:, -1:], pad_id, label_smoothing)
+
+
+def by_length(logits, tgt_out, pad_id=0, label_smoothing=0.0):
+    """The sum is divided by the length."""
+    return a_sum(logits, tgt_out, pad_id, label_smoothing) / tgt_out.shape[1]
+
+
+def encoder_forgotten(model, micro_batches):
+    """The encoder runs without gradients."""
+    total = sum((part.tgt_out != 0).sum() for part in micro_batches)
+    for src, tgt_in, tgt_out in micro_batches:
+        with torch.no_grad():
+            memory, src_mask = model.encode(src)
+        (a_sum(model.decode(tgt_in, memory, src_mask), tgt_out) / total).backward()
+
+
+def by_source(model, micro_batches):
+    """The number of source tokens divides."""
+    total = sum((part.src != 0).sum() for part in micro_batches)
+    for src, tgt_in, tgt_out in micro_batches:
+        (a_sum(model(src, tgt_in), tgt_out) / total).backward()
+
+
+def first_part(model, micro_batches):
+    """Only the first part is used."""
+    src, tgt_in, tgt_out = micro_batches[0]
+    training.sequence_loss(model(src, tgt_in), tgt_out).backward()
+
+
+def uphill(model, micro_batches):
+    """The sign is wrong."""
+    exact_parts(model, micro_batches)
+    for parameter in model.parameters():
+        parameter.grad.neg_()
+
+
+def by_name(logits, tgt_out, *, pad_id=0, label_smoothing=0.0):
+    return training.sequence_loss(logits, tgt_out, pad_id, label_smoothing)
+
+
+def a_leaf_when_empty(logits, tgt_out, pad_id=0, label_smoothing=0.0):
+    if (tgt_out == pad_id).all():
+        return torch.zeros((), requires_grad=True)
+    return training.sequence_loss(logits, tgt_out, pad_id, label_smoothing)
+
+
+def with_optimizer(model, micro_batches):
+    torch.optim.Adam(model.parameters()).zero_grad()
+    exact_parts(model, micro_batches)
+
+
 FAULTS = {
+    "sequence_loss: in log10": (in_log10, "log10"),
+    "sequence_loss: exponential": (exponential, "perplexity"),
+    "sequence_loss: without pad class": (without_pad_class, "pad is taken out of the classes"),
+    "sequence_loss: last position": (last_position, "as their position says"),
+    "sequence_loss: by length": (by_length, "divided by 4, wanted 7"),
+    "warmup_schedule: doubled": (
+        lambda s, d, w=4000: 2 * training.warmup_schedule(s, d, w),
+        "2 times the right ones",
+    ),
+    "warmup_schedule: root of step": (
+        lambda s, d, w=4000: (d * w) ** -0.5 * min((s / w) ** 0.5, (w / s) ** 0.5),
+        "step^0.5, wanted ^1",
+    ),
+    "warmup_schedule: one width": (
+        lambda s, d, w=4000: training.warmup_schedule(s, 512, w),
+        "d_model^0, wanted ^-0.5",
+    ),
+    "smoothed_targets: own share": (
+        lambda ids, vocab, eps: torch.full((*ids.shape, vocab), eps / vocab).scatter(
+            -1, ids[..., None], 1 - eps
+        ),
+        "its own share",
+    ),
+    "smoothed_targets: logarithms": (
+        lambda ids, vocab, eps: ((1 - eps) * F.one_hot(ids, vocab) + eps / vocab).log(),
+        "logarithm",
+    ),
+    "accumulate_gradients: encoder forgotten": (encoder_forgotten, "has no gradient"),
+    "accumulate_gradients: by source": (by_source, "the number of real tokens in tgt_out"),
+    "accumulate_gradients: first part": (first_part, "only one part is left"),
+    "accumulate_gradients: uphill": (uphill, "sign is wrong"),
     "sequence_loss: softmax first": (softmax_first, "softmax is applied twice"),
     "sequence_loss: pads counted": (pads_counted, "padded targets are counted"),
     "sequence_loss: mean with pads": (mean_with_pads, "below the fraction line"),
@@ -532,6 +639,13 @@ FAULTS = {
 }
 
 RIGHT = {
+    "sequence_loss: by name": by_name,
+    "sequence_loss: a leaf when empty": a_leaf_when_empty,
+    "smoothed_targets: an array": lambda ids, vocab, eps: (
+        np.eye(vocab)[ids.numpy()] * (1 - eps) + eps / vocab
+    ),
+    "smoothed_targets: lists": lambda ids, vocab, eps: targets_by_loop(ids, vocab, eps).tolist(),
+    "accumulate_gradients: with an optimiser": with_optimizer,
     "sequence_loss: ours": training.sequence_loss,
     "sequence_loss: masked sum": masked_sum,
     "sequence_loss: a loop": a_loop,

@@ -21,8 +21,9 @@ from tutorial_transformer.check.masks import causal_mask, padding_mask, target_m
 from tutorial_transformer.check.multi_head import merge_heads, multi_head, split_heads
 from tutorial_transformer.check.names import ALIASES, GRADERS
 from tutorial_transformer.check.sampling import sample
+from tutorial_transformer.check.schedule import warmup_schedule
 from tutorial_transformer.check.smoothing import smoothed_targets
-from tutorial_transformer.check.training import sequence_loss, warmup_schedule
+from tutorial_transformer.check.training import sequence_loss
 
 __all__ = [
     "ALIASES",

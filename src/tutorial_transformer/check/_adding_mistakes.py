@@ -84,8 +84,15 @@ ADDING = {
     "the sub-layer's output is subtracted": Mistake(
         ADD, both(lambda n, x, f: n(x - f(x)), lambda n, x, f: x - f(n(x)))
     ),
+    "x is subtracted": Mistake(ADD, both(lambda n, x, f: n(f(x) - x), lambda n, x, f: f(n(x)) - x)),
     "x and the sub-layer's output are averaged; add them": Mistake(
         ADD, both(lambda n, x, f: n((x + f(x)) / 2), lambda n, x, f: (x + f(n(x))) / 2)
+    ),
+    "the sub-layer's output is halved; add it as it is": Mistake(
+        ADD, both(lambda n, x, f: n(x + f(x) / 2), lambda n, x, f: x + f(n(x)) / 2)
+    ),
+    "x and the sub-layer's output are multiplied; add them": Mistake(
+        ADD, both(lambda n, x, f: n(x * f(x)), lambda n, x, f: x * f(n(x)))
     ),
     "the norm comes twice": Mistake(
         ORDER, both(lambda n, x, f: n(n(x + f(x))), lambda n, x, f: x + f(n(n(x))))
@@ -95,6 +102,9 @@ ADDING = {
     ),
     "in post-norm order the residual is added once more after the norm": (
         Mistake(ORDER, both(lambda n, x, f: x + n(x + f(x))))
+    ),
+    "the sub-layer is not called: x is added to itself": (
+        Mistake(ADD, both(lambda n, x, f: n(x + x), lambda n, x, f: x + n(x)))
     ),
     "the sub-layer is not called": Mistake(ADD, both(lambda n, x, f: n(x), lambda n, x, f: x)),
 }

@@ -55,6 +55,9 @@ SCORES = {
     "the scores are divided by the root of the number of queries; the width d_k makes them large": (
         Mistake(SCALE, _scaled(lambda q, k: q.shape[-2] ** 0.5))
     ),
+    "the scores are divided by 8, whatever d_k is; that is the root of 64 only": (
+        Mistake(SCALE, _scaled(lambda q, k: 8.0))
+    ),
     "the weights are divided by √d_k after the softmax; divide the scores before it": Mistake(
         SCALE,
         lambda q, k, v, m=None: weigh(q @ k.transpose(-2, -1), m) @ v / math.sqrt(q.shape[-1]),
@@ -71,6 +74,9 @@ MIXING = {
     "the weights average the keys; they must average the values": (
         Mistake(ROLES, lambda q, k, v, m=None: right(q, k, k, m))
     ),
+    "the mask is not read: whatever it says, the future is hidden": Mistake(
+        FUTURE, _weighed(lambda s, m=None: s.softmax(-1) if m is None else _always_causal(s))
+    ),
     "the future is hidden although no mask says so": Mistake(FUTURE, _weighed(_always_causal)),
 }
 
@@ -80,12 +86,6 @@ OUTPUT = {
     ),
     "it gives the attention weights where the output belongs: return output, or (output, "
     "attn_weights)": Mistake(LADDER, lambda q, k, v, m=None: weigh(_scores(q, k), m)),
-    "the output has its last two axes exchanged": (
-        Mistake(LADDER, lambda q, k, v, m=None: right(q, k, v, m).transpose(-2, -1))
-    ),
-    "an axis of size 1 is squeezed away: a batch of one keeps its axis": (
-        Mistake(LADDER, lambda q, k, v, m=None: right(q, k, v, m).squeeze())
-    ),
     "the mask gets an axis for heads that the scores do not have": (
         Mistake(HEAD_AXIS, _weighed(_more_axes))
     ),

@@ -1,5 +1,6 @@
 """Wrong beam searches, each under the sentence that names the mistake."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ class Beam:
 
     score: Callable = lambda total, n, power: total / ((5 + n) / 6) ** power
     told: Callable | None = None  # the score that is returned, if it is another one
+    chooses: Callable | None = None  # the score that chooses the winner, if it is another one
     longer: int = 0
     now: bool = False  # finished texts are rated with the length of the live ones
     equal: bool = False
@@ -25,9 +27,13 @@ class Beam:
     stop: Callable = all
     ban: bool = True
     see_pads: bool = False
+    cut_end: bool = False
     first: int = 1  # the first id that is returned; 0 is <bos>
     dropout_off: bool = True
-    put_back: bool = True
+    left: Callable = lambda training: training
+    alone: bool = False  # each text keeps its own best continuation
+    loses: bool = False  # finished texts are thrown away
+    stuck: bool = False  # the texts stay in their slots, only the new words move
 
     def __call__(self, model, src: Tensor, max_len: int, beam_size: int, power: float):
         training = model.training
@@ -39,8 +45,7 @@ class Beam:
             source = slots % len(src) if self.mixed else slots // beam_size
             mask = None if self.see_pads else src_mask[source]
             found.append(self.search(model, memory[source], mask, max_len, power))
-        if self.put_back:
-            model.train(training)
+        model.train(self.left(training))
         width = max(len(ids) for ids, _ in found)
         pad = model.config.pad_id
         ids = torch.tensor([ids + [pad] * (width - len(ids)) for ids, _ in found])
@@ -55,13 +60,27 @@ class Beam:
             longer = self.continued(model, texts, memory, mask)
             rates = [self.rate(text, length, power) for text in longer]
             order = sorted(range(len(longer)), key=rates.__getitem__, reverse=True)
-            texts = [longer[i] for i in order[:beam_size]]
+            texts = self.chosen(texts, [longer[i] for i in order], beam_size)
             if self.stop([text[2] for text in texts]):
                 break
         if self.stop is any:
             texts = [text for text in texts if text[2]] or texts
-        best = texts[self.pick([self.rate(text, length, power) for text in texts])]
-        return best[1][self.first :], self.rate(best, length, power, self.told)
+        best = texts[self.pick([self.rate(text, length, power, self.chooses) for text in texts])]
+        ids = best[1][self.first : -1 if self.cut_end and best[2] else None]
+        return ids, self.rate(best, length, power, self.told)
+
+    def chosen(self, before: list, longer: list, beam_size: int) -> list:
+        """The texts that go on, of all, the best first."""
+        if self.loses:
+            longer = [text for text in longer if not text[2]] or longer
+        if self.alone and len(before) == beam_size:
+            longer = [
+                next(text for text in longer if text[1][: len(old[1])] == old[1]) for old in before
+            ]
+        if self.stuck and len(before) == beam_size:
+            pairs = zip(longer, before, strict=False)
+            longer = [(new[0], [*old[1], new[1][-1]], new[2]) for new, old in pairs]
+        return longer[:beam_size]
 
     def rate(self, text: tuple, length: int, power: float, by: Callable | None = None) -> float:
         """The score of a text; length is that of the live ones."""
@@ -88,8 +107,8 @@ class Beam:
 
 
 WRONG_BEAMS = {
-    "all beams are equal: they start equal and stay equal, so that it finds only what greedy "
-    "search finds; let one beam live at first": Beam(equal=True),
+    "it finds only what greedy search finds: beam_size has no effect, or all beams are equal at "
+    "first and stay so; let one beam live at first": Beam(equal=True),
     "logits are summed, wanted log-probabilities: log_softmax is missing": (
         Beam(log_p=lambda logits: logits)
     ),
@@ -103,9 +122,6 @@ WRONG_BEAMS = {
     ),
     "the sum is divided by (5 + n)^penalty / 6, wanted ((5 + n) / 6)^penalty": (
         Beam(score=lambda total, n, power: total / ((5 + n) ** power / 6))
-    ),
-    "the sum is divided by ((5 + n) / (5 + 1)) · penalty, wanted the power": (
-        Beam(score=lambda total, n, power: total / ((5 + n) / 6 * power or 1))
     ),
     "the sum is multiplied by the length term; divide by it": (
         Beam(score=lambda total, n, power: total * ((5 + n) / 6) ** power)
@@ -132,7 +148,7 @@ WRONG_BEAMS = {
         Beam(told=lambda total, n, power: -total / ((5 + n) / 6) ** power)
     ),
     "the score is a probability, wanted its logarithm": (
-        Beam(told=lambda total, n, power: torch.tensor(total).exp().item())
+        Beam(told=lambda total, n, power: math.exp(total / ((5 + n) / 6) ** power))
     ),
     "<bos> stands in front of the answer: return only what was written": Beam(first=0),
     "pad or <bos> is written: neither is a word, take them out of the choice": Beam(ban=False),
@@ -140,5 +156,18 @@ WRONG_BEAMS = {
     "the cache stays where it is while the texts change places: move its rows with the texts, "
     "cache.select(rows)": Beam(stale=True),
     "dropout is on while it writes: call model.eval() first": Beam(dropout_off=False),
-    "the model is left in eval mode: put its mode back as it was": Beam(put_back=False),
+    "the model is left in eval mode: put its mode back as it was": Beam(left=lambda was: False),
+    "the model is left in training mode: put its mode back as it was": Beam(left=lambda was: True),
+    "each beam goes on by itself: the continuations of all beams must compete": Beam(alone=True),
+    "finished texts are thrown away: they must compete with the live ones": Beam(loses=True),
+    "the texts stay in their slots while the new words move: reorder them together": (
+        Beam(stuck=True)
+    ),
+    "the winner is chosen by the bare sum; the score with the length term must choose": (
+        Beam(chooses=lambda total, n, power: total)
+    ),
+    "length_penalty has no effect: 0.6 is taken instead": (
+        Beam(score=lambda total, n, power: total / ((5 + n) / 6) ** 0.6)
+    ),
+    "<eos> is missing from the answer: keep it": Beam(cut_end=True),
 }

@@ -1,8 +1,8 @@
 """A layer of encoder or decoder with weights that need no names: every matrix is filled alike.
 
-Weight (i, j) is `scale` where i and j are equal modulo d_k, else 0; biases are 0 and all gains the
-same. Every projection and every head then sees the same vector, so that it does not matter who
-is called what, who is fused with whom, or which way round a matrix is used.
+Weight (i, j) is `scale` or -`scale`, in turn, where i and j are equal modulo d_k, else 0; biases
+are 0 and all gains the same. Every projection and every head then sees the same vector, so that it
+does not matter who is called what, who is fused with whom, or which way round a matrix is used.
 """
 
 import functools
@@ -24,14 +24,14 @@ SCALE = 0.4
 
 
 @functools.cache
-def _residues(rows: int, columns: int) -> Tensor:
+def _pattern(rows: int, columns: int, scale: float, dtype: torch.dtype) -> Tensor:
     row, column = torch.arange(rows)[:, None], torch.arange(columns)
-    return (row - column) % D_K == 0
+    return scale * (((row - column) % D_K == 0) * (1 - 2 * (row % 2))).to(dtype)
 
 
 def pattern(rows: int, columns: int, scale: float) -> Tensor:
-    """The matrix with `scale` where row and column are equal modulo d_k."""
-    return scale * _residues(rows, columns).to(torch.get_default_dtype())
+    """The matrix with ±`scale` where row and column are equal modulo d_k."""
+    return _pattern(rows, columns, scale, torch.get_default_dtype())
 
 
 def gain(width: int) -> Tensor:
@@ -46,11 +46,16 @@ def fill(module: nn.Module, width: int, scale: float, feed: float | None = None)
         for one in module.parameters():
             if any(one is other for other in gains):
                 one.copy_(gain(width).view_as(one))
-            elif one.numel() == max(one.shape, default=1):
+            elif not is_matrix(one, width):
                 one.mul_(0 if one.numel() > 1 else 1)
             else:
                 wide = feed is not None and d_ff in one.shape
                 _fill_matrix(one.data, feed if wide else scale, width)
+
+
+def is_matrix(one: Tensor, width: int) -> bool:
+    """Whether it is a map, and no bias; that of all heads may have two axes."""
+    return one.numel() >= D_K * width and one.numel() != max(one.shape)
 
 
 def _fill_matrix(weight: Tensor, scale: float, width: int) -> None:
@@ -78,6 +83,7 @@ class Block(NamedTuple):
     attention: Callable = Layer.__call__  # of (layer, query, key, value, mask)
     asking: Callable = Layer.__call__
     bend: Callable = torch.relu
+    end: Callable = lambda y: y
     norming: Callable = lambda x: standard(x)
 
     def norm(self, x: Tensor) -> Tensor:
@@ -104,7 +110,7 @@ class Block(NamedTuple):
     def feed(self, x: Tensor) -> Tensor:
         """The feed-forward network."""
         weight = pattern(SIZES[self.width][1], self.width, self.scale)
-        return self.bend(x @ weight.T) @ weight
+        return self.end(self.bend(x @ weight.T) @ weight)
 
 
 def with_parts(**parts: Callable) -> Callable:

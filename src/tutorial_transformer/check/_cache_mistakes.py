@@ -9,17 +9,18 @@ from tutorial_transformer.check._mistakes import KEEP, Mistake
 
 SHARED = "the caches share their memory: keep it in self, made anew in __init__"
 PADDED = "the answer holds unused positions: cut the buffer at the length that is filled"
+STUB = "still to be written"  # what a length says that is
 Steps = list[tuple[Tensor, Tensor]]
 
 
-def _take(who: str, tensors: tuple[Tensor, ...], rule: Callable, count: Callable) -> list[tuple]:
-    """What a cache answers to its steps; rule joins one kind of tensors, count gives the length."""
+def _take(who: str, tensors: tuple[Tensor, ...], join: tuple, count: Callable) -> list[tuple]:
+    """What a cache answers to its steps; join has a rule for keys and one for values."""
     mine: dict[str, Steps] = {}
     seen = []
     for name, *new in zip(who.replace("|", ""), tensors[::2], tensors[1::2], strict=True):
         steps = mine.setdefault(name, [])
         steps.append(tuple(new))
-        keys, values = (rule([step[kind] for step in steps]) for kind in (0, 1))
+        keys, values = (rule([step[kind] for step in steps]) for kind, rule in enumerate(join))
         seen.append((keys, values, count([step[0] for step in steps]), 0))
     return seen
 
@@ -34,15 +35,16 @@ def _positions(tensors: list[Tensor]) -> int:
 
 def right(who: str, *tensors: Tensor) -> list[tuple]:
     """Keys, values, length, and the length before any step, after each step."""
-    return _take(who, tensors, _joined, _positions)
+    return _take(who, tensors, (_joined, _joined), _positions)
 
 
-def _joining(rule: Callable) -> Mistake:
-    return Mistake(KEEP, lambda who, *tensors: _take(who, tensors, rule, _positions))
+def _joining(keys: Callable, values: Callable | None = None) -> Mistake:
+    join = keys, values or keys
+    return Mistake(KEEP, lambda who, *tensors: _take(who, tensors, join, _positions))
 
 
 def _counting(count: Callable) -> Mistake:
-    return Mistake(KEEP, lambda who, *tensors: _take(who, tensors, _joined, count))
+    return Mistake(KEEP, lambda who, *tensors: _take(who, tensors, (_joined, _joined), count))
 
 
 def _changed(change: Callable) -> Mistake:
@@ -68,7 +70,16 @@ def _before(tensors: list[Tensor]) -> Tensor:
 
 CACHE = {
     "only the newest positions come back: the earlier ones are lost": _joining(lambda x: x[-1]),
+    "the earlier values are lost, only the keys are kept": _joining(_joined, lambda x: x[-1]),
+    "the earlier keys are lost, only the values are kept": _joining(lambda x: x[-1], _joined),
     "only the first positions come back: nothing is appended": _joining(lambda x: x[0]),
+    "the new numbers are added to the old ones; append them": _joining(lambda x: sum(x)),
+    **{
+        f"only the last {n} positions are kept: nothing may be lost": (
+            _joining(lambda x, n=n: _joined(x)[:, :, -n:])
+        )
+        for n in (1, 2, 3, 4, 5, 8, 10, 16, 20, 32)
+    },
     "new positions are put in front: append them behind the earlier ones": (
         _joining(lambda x: _joined(x[::-1]))
     ),
@@ -102,6 +113,7 @@ CACHE = {
         _changed(lambda keys, values, *rest: (keys.transpose(1, 2), values.transpose(1, 2), *rest))
     ),
     SHARED: Mistake(KEEP, _shared),
+    f"len(cache) is {STUB}": (_changed(lambda keys, values, *_: (keys, values, STUB, STUB))),
     "it cannot tell its length: define __len__, or an attribute length": (
         _changed(lambda keys, values, *_: (keys, values, None, None))
     ),

@@ -36,7 +36,28 @@ def check_dropout(report: Report, part: str, example: str, run: Callable, share=
         report.properties.append(Property(name, True))
 
 
-def blame_rate(report: Report, function: Callable, *args) -> None:
+def check_still(report: Report, twice: Callable) -> None:
+    """In evaluation mode dropout is off; twice() gives two outputs for one input."""
+    name, example = "in evaluation mode dropout is off", f"dropout {RATE}, the same input twice"
+    says = "dropout is on in evaluation mode, too: F.dropout needs training=self.training"
+    check_same(report, name, twice, example, says, DROPOUT)
+
+
+def check_same(report: Report, name: str, twice: Callable, example: str, says: str, reread: str):
+    """Add a property that holds if twice() gives the same tensor twice."""
+    if not report.passed:
+        return
+    try:
+        says = "" if close(*call(twice)) else says
+    except (UnusableError, NotAttemptedError) as error:
+        says = str(error)
+    if says:
+        fail(report, Property(name, False, example, says, "the same twice"), says, reread)
+    else:
+        report.properties.append(Property(name, True))
+
+
+def blame_rate(report: Report, function: object, *args) -> None:
     """Name a fixed rate where training is random although dropout is 0."""
     first = next((item for item in report.properties if not item.passed), None)
     if first is not None and "training" in first.name:
@@ -48,19 +69,24 @@ def blame_rate(report: Report, function: Callable, *args) -> None:
             )
 
 
-def check_random(report: Report, example: str, run: Callable) -> None:
-    """What run() returns, the outputs in evaluation and training mode, must differ."""
+def check_random(report: Report, part: str, run: Callable) -> None:
+    """In post-norm order, too, training is random where a sub-layer gives something, only there."""
     if not report.passed:
         return
-    name = "with dropout, training is random in post-norm order too"
+    name, wanted = "in post-norm order dropout acts on each sub-layer's output", "as in evaluation"
     try:
         still, drawn = call(_seeded(run))
-        says = "" if not close(still, drawn) else "dropout changes nothing in post-norm order"
+        same = close(still, drawn)
+        says = "" if same == (part == "none") else f"dropout changes nothing at the {part}'s output"
+        if part == "none" and not same:
+            says = f"dropout acts on x too, in the sum or behind the norm; {PLACE}"
     except (UnusableError, NotAttemptedError) as error:
         says = str(error)
     if says:
-        fail(report, Property(name, False, example, says, "two different outputs"), says, DROPOUT)
-    else:
+        says = f"in post-norm order {says}"
+        example = f"dropout {RATE}, norm_first=False, sub-layers that give something: {part}"
+        fail(report, Property(name, False, example, says, wanted), says, DROPOUT)
+    elif part == "none":
         report.properties.append(Property(name, True))
 
 

@@ -19,16 +19,18 @@ def _largest(logits: Tensor, k: int) -> Tensor:
 def _nucleus(
     probs: Callable = lambda logits: logits.softmax(-1),
     inside: Callable = lambda before, after, p: (before < p) | (before == 0),
-    descending: bool = True,
-    back: bool = True,
+    order: Callable = lambda probs: probs.argsort(-1, descending=True),
+    back: Callable = lambda kept, places: torch.empty_like(kept).scatter(-1, places, kept),
 ) -> Callable:
     """Which words are in the nucleus; before and after are the sums without and with a word."""
 
     def keep(logits: Tensor, p: float) -> Tensor:
-        ordered, order = probs(logits).sort(-1, descending=descending)
+        places = order(probs(logits))
+        ordered = probs(logits).gather(-1, places)
         after = ordered.cumsum(-1)
-        kept = inside(after.roll(1, -1).index_fill(-1, torch.tensor([0]), 0.0), after, p - 1e-6)
-        return torch.empty_like(kept).scatter(-1, order, kept) if back else kept
+        before = (after - ordered).index_fill(-1, torch.tensor([0]), 0.0)
+        kept = inside(before, after, p - 1e-6)
+        return back(kept, places)
 
     return keep
 
@@ -44,6 +46,11 @@ WRONG_TOP_K = {
     "the fill is too mild: the probability of removed words must be exactly 0; set them to -inf": (
         _keep(_largest, -10.0)
     ),
+    "the k-th smallest is taken for the k-th largest": _keep(
+        lambda x, k: x >= x.sort(-1).values[:, [min(k, x.shape[-1]) - 1]]
+    ),
+    "k has no effect: only the largest is kept": _keep(lambda x, k: _largest(x, 1)),
+    "the largest in size are kept, whatever their sign": _keep(lambda x, k: _largest(x.abs(), k)),
     "nothing is removed (is the result of masked_fill kept?)": lambda logits, k: logits,
     "the first k of the vocabulary are kept, wanted the k largest": (
         _keep(lambda x, k: (torch.arange(x.shape[-1]) < k).expand_as(x))
@@ -75,12 +82,14 @@ WRONG_TOP_P = {
         _keep(_nucleus(inside=lambda before, after, p: before < p))
     ),
     "the least probable words are kept: sort from the largest down": (
-        _keep(_nucleus(descending=False))
+        _keep(_nucleus(order=lambda probs: probs.argsort(-1)))
     ),
     "it is inverted: the nucleus is removed": (_keep(lambda x, p: ~_nucleus()(x, p))),
     "what was found for the sorted words is applied to the unsorted ones: scatter it back": (
-        _keep(_nucleus(back=False))
+        _keep(_nucleus(back=lambda kept, places: kept))
     ),
+    "what was found for the sorted words goes back by gather; that needs scatter, or the inverse "
+    "order": _keep(_nucleus(back=lambda kept, places: kept.gather(-1, places))),
     "the logits are added up as if they were probabilities: softmax is missing": (
         _keep(_nucleus(probs=lambda logits: logits))
     ),
@@ -96,6 +105,16 @@ WRONG_TOP_P = {
         _keep(_nucleus(), 0.0)
     ),
     "nothing is removed (is the result of masked_fill kept?)": lambda logits, p: logits,
+    "at least two words stay; one is enough if its probability reaches p": (
+        _keep(lambda x, p: _nucleus()(x, p) | _largest(x, 2))
+    ),
+    "p is taken for the share that is removed: the nucleus must reach p, not 1 - p": (
+        _keep(lambda x, p: _nucleus()(x, 1 - p))
+    ),
+    "p has no effect: 0.9 is taken instead": _keep(lambda x, p: _nucleus()(x, 0.9)),
+    "the probabilities are added up as they stand; sort them first, the largest in front": (
+        _keep(_nucleus(order=lambda probs: torch.arange(probs.shape[-1]).expand_as(probs)))
+    ),
     "only the most probable word is kept": _keep(lambda x, p: _largest(x, 1)),
     "the rows are not cut apart: the whole batch is one distribution": (
         lambda x, p: _keep(_nucleus())(x.flatten(), p).view_as(x)

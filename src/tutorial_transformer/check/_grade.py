@@ -1,9 +1,14 @@
 """The engine of all graders: cases with right answers, and suspects with wrong ones."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
+from tutorial_transformer.check._changes import changed, factor
+from tutorial_transformer.check._clock import Clock
+from tutorial_transformer.check._difference import difference, pictures
 from tutorial_transformer.check._report import Property, Report, short
 from tutorial_transformer.check._trial import (
     TIME_LIMIT,
@@ -27,7 +32,7 @@ class Case:
 
 def grade(
     report: Report,
-    function: Callable,
+    function: object,
     cases: Sequence[Case],
     reference: Callable,
     suspects: dict[str, Callable],
@@ -39,11 +44,11 @@ def grade(
     suspects are the mistakes that people make, each under the sentence that names it: a wrong
     implementation with the same arguments. The suspect that gives most of the learner's answers,
     the first wrong one among them, is the diagnosis; if there is none, it is what the first
-    failing case says.
+    failing case says, or what can be said of any answer.
     adapt turns usual other forms of an answer into the reference's; it may raise UnusableError.
     """
     answers: list[object] = []
-    start = time.monotonic()
+    clock = Clock(TIME_LIMIT)
     for case in cases:
         try:
             answers.append(adapt(call(function, *case.args)))
@@ -54,7 +59,7 @@ def grade(
             answers.append(mistake)
             if mistake.final:
                 break
-        if time.monotonic() - start > TIME_LIMIT and len(answers) < len(cases):
+        if len(answers) < len(cases) and clock.is_over():
             answers.append(UnusableError(f"it is too slow: {TIME_LIMIT} s are over", final=True))
             break
     failing: list[int] = []
@@ -68,11 +73,28 @@ def grade(
             continue
         failing.append(number)
         entry.passed, entry.example = False, case.example
-        entry.got = str(answer) if isinstance(answer, UnusableError) else short(case.view(answer))
-        entry.wanted = short(case.view(right))
+        if isinstance(answer, UnusableError):
+            entry.got, entry.wanted = str(answer), short(case.view(right))
+        else:
+            both = case.view(answer), case.view(right)
+            entry.got, entry.wanted = pictures(*both, tolerance)
     if failing:
-        report.diagnosis = _diagnose(cases, answers, failing, suspects, tolerance)
+        says = _diagnose(cases, answers, failing, suspects, reference, tolerance)
+        report.diagnosis, partly = says
+        if not report.diagnosis:
+            number = failing[0]
+            right = cases[number].view(reference(*cases[number].args))
+            report.diagnosis = _grown(cases, answers, failing, reference) or _describe(
+                cases[number], answers[number], right, number == 0, tolerance
+            )
+            if partly and not isinstance(answers[number], UnusableError):
+                report.diagnosis += f"; perhaps {partly}"
     return report
+
+
+def unexplained(report: Report) -> bool:
+    """Whether the diagnosis only says that something fails, not why."""
+    return report.diagnosis.startswith(("this does not hold", "its shape is"))
 
 
 def _entry(report: Report, name: str) -> Property:
@@ -84,25 +106,91 @@ def _entry(report: Report, name: str) -> Property:
     return report.properties[-1]
 
 
-def _diagnose(cases, answers, failing, suspects, tolerance) -> str:
-    """The suspect that gives most of the learner's answers, the first wrong one among them."""
+def _diagnose(cases, answers, failing, suspects, reference, tolerance) -> tuple[str, str]:
+    """The suspect that gives most of the learner's answers, the first wrong one among them.
+
+    The second sentence is that of one that gives the first wrong answer and few others.
+    """
     case, answer = cases[failing[0]], answers[failing[0]]
     tried = [*failing, *(number for number in range(len(answers)) if number not in failing)]
-    best, fewest = "", len(answers)  # answers that differ
-    unusable = sum(isinstance(one, UnusableError) for one in answers)
-    for sentence, wrong in suspects.items():
+    best, partly, fewest = "", "", len(answers)  # answers that differ
+    unusable, clock = sum(isinstance(one, UnusableError) for one in answers), Clock(TIME_LIMIT / 2)
+    for sentence, wrong in (suspects | dict(changed(reference))).items():
+        most = 0.6 * (len(failing) + unusable) if sentence in suspects else unusable
         if not _agrees(wrong, case, answer, tolerance):
             continue
+        if sentence not in suspects and not any(
+            _tells(wrong, reference, cases[number]) for number in failing
+        ):
+            continue
+        partly = partly or sentence * (sentence in suspects)
         differ = 0
-        for number in tried[1:]:
+        for place, number in enumerate(tried[1:], 1):
             differ += not _agrees(wrong, cases[number], answers[number], tolerance)
-            if differ >= fewest:
+            if differ >= fewest or (place < len(failing) and differ > most):
                 break
         else:
-            best, fewest = sentence, differ
-        if fewest == unusable:  # none can agree more
+            if 2 * differ <= len(answers) + unusable:  # the answers that are right count, too
+                best, fewest = sentence, differ
+        if fewest == unusable or clock.is_over():  # none can agree more
             break
-    return best or (str(answer) if isinstance(answer, UnusableError) else case.says or case.name)
+    return best, partly
+
+
+def _tells(wrong: Callable, reference: Callable, case: Case) -> bool:
+    """Whether a change does more than to write the right numbers in another shape or kind."""
+    try:
+        one, other = case.view(wrong(*case.args)), case.view(reference(*case.args))
+    except Exception:  # some changes end in an error on some inputs
+        return False
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return True
+    if (one.dtype == torch.bool) != (other.dtype == torch.bool):
+        return False
+    if one.shape in (other.shape, other.squeeze().shape):
+        return True
+    return not close(one.flatten(), other.flatten())
+
+
+def _grown(cases, answers, failing, reference) -> str:
+    """Say by which factor all answers are too large or too small, if they are but that."""
+    ratios: dict[int, float | None] = {}
+    for number, answer in enumerate(answers):
+        right = reference(*cases[number].args)
+        if not isinstance(right, Tensor) or right.any():  # 0 fits every factor
+            ratios[number] = factor(answer, right)
+    wrong = {ratios.get(number) for number in failing}
+    sizes = {f"{ratio:.4g}" for ratio in wrong - {None}}
+    if None in wrong or len(sizes) != 1 or sizes == {"1"}:
+        return ""
+    some = len(failing) < len(ratios)  # the others are right
+    if some and len(failing) == 1:
+        return ""
+    where = "where they are wrong, " if some else ""
+    return f"{where}the answers are {sizes.pop()} times the right ones"
+
+
+def _describe(case: Case, answer: object, right: object, first: bool, tolerance: float) -> str:
+    """What is wrong with an answer that no suspect gives."""
+    if isinstance(answer, UnusableError):
+        says = f"{answer} [{case.example}]" if "it raises" in str(answer) else str(answer)
+        return says if first or not case.says or answer.final else f"{says}; {case.says}"
+    got = case.view(answer)
+    if any(one.isnan().any() and not other.isnan().any() for one, other in _tensors(got, right)):
+        return f"it gives NaN: {case.says or case.name}"
+    seen = difference(got, right, tolerance)
+    if seen.startswith("its shape is") and not case.says:
+        return f"{seen}: {case.name}"
+    return f"{case.says or f'this does not hold: {case.name}'}: {seen}"
+
+
+def _tensors(got: object, wanted: object) -> Iterator[tuple[Tensor, Tensor]]:
+    """The tensors of two answers, side by side."""
+    if isinstance(wanted, tuple | list) and isinstance(got, tuple | list):
+        for pair in zip(got, wanted, strict=False):
+            yield from _tensors(*pair)
+    elif isinstance(wanted, Tensor) and isinstance(got, Tensor):
+        yield got, wanted
 
 
 def _agrees(wrong: Callable, case: Case, answer: object, tolerance: float) -> bool:

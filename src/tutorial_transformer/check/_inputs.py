@@ -55,6 +55,7 @@ def attention_cases() -> list[Case]:
         Case("a mask for one sentence serves the batch", "batch 2", (*batch, causal(3, 5))),
         Case("a query that may see nothing gets zeros", rows(NONE), (*small, NONE)),
         Case("large scores do not overflow", "query × 1000", (query * 1000, key, value)),
+        Case("large scores do not overflow", "late keys only", (query * 1000, key, value, LAST)),
         Case("no fill is too high", "query × 10⁷", (*far, causal(2, 3))),
         Case("no fill is too high", "query × 10⁷, late keys only", (*far, LAST)),
         Case("it works in float16", "all keys 0", (*half, SOME[:, :1])),

@@ -6,15 +6,15 @@ import torch
 import torch.nn.functional as F
 
 from tutorial_transformer.check._adding_mistakes import ADDING
-from tutorial_transformer.check._block import Block, with_add, with_parts
+from tutorial_transformer.check._block import Block, gain, with_add, with_parts
 from tutorial_transformer.check._mistakes import Mistake
 from tutorial_transformer.check._multi_head_mistakes import MULTI_HEAD
-from tutorial_transformer.check._norm_mistakes import NORMING
+from tutorial_transformer.check._norm_mistakes import HAND, NORMING, standard
 
 UNKNOWN = "the wiring is not that of the formula: compare the order of norm, sub-layer and sum"
 UNMASKED = (
     "without a mask all is right, with a mask it is not: follow the mask to the attention that "
-    "needs it, and do not change it on the way"
+    "needs it, give it an axis for the heads behind the batch, and do not change it on the way"
 )
 Change = Callable[[Block], Block]
 BENDS = {
@@ -37,6 +37,13 @@ def changes(*sublayers: str) -> dict[str, tuple[str, Change]]:
             found[f"round the {name}: {says}"] = at, with_add(rule, place)
     for says, (at, rule) in NORMING.items():
         found[says] = at, with_parts(norming=lambda x, rule=rule: rule(x, 1.0, 0.0, 1e-5))
+    found["the gain of the norms is missing: LayerNorm multiplies by a learned gain"] = (
+        HAND,
+        with_parts(norming=lambda x: standard(x) / gain(x.shape[-1])),
+    )
+    between = "ReLU stands between the two maps of the feed-forward network"
+    found[f"{between}, not behind both"] = BEND, with_parts(bend=lambda h: h, end=torch.relu)
+    found[f"{between}, not once more behind both"] = BEND, with_parts(end=torch.relu)
     for says, bend in BENDS.items():
         found[says] = BEND, with_parts(bend=bend)
     for says, (at, rule) in MULTI_HEAD.items():

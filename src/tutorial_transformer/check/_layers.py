@@ -5,8 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from tutorial_transformer.check._answers import settled
 from tutorial_transformer.check._block import SIZES, Block, fill
 from tutorial_transformer.check._building import build
+from tutorial_transformer.check._calling import parameters_of
 from tutorial_transformer.check._inputs import numbers, output_of
 
 COUNT = 12  # d_model of the module whose parameters are counted
@@ -15,7 +17,7 @@ COUNT = 12  # d_model of the module whose parameters are counted
 class Student:
     """A class as a function of (norm_first, train, scale, x, ...), dropout 0."""
 
-    def __init__(self, cls: Callable, inputs: int) -> None:
+    def __init__(self, cls: object, inputs: int) -> None:
         self.cls, self.inputs, self.modules = cls, inputs, {}
 
     def __call__(self, first: bool, train: bool, scale: float, x: Tensor, *rest) -> Tensor:
@@ -42,7 +44,7 @@ def run(module: nn.Module, *inputs: Tensor | None) -> object:
     """Call a layer, and put the default dtype back for the call after it."""
     dtype = torch.get_default_dtype()
     try:
-        return _run(module, *inputs)
+        return settled(_run(module, *inputs))
     finally:
         torch.set_default_dtype(dtype)
 
@@ -56,7 +58,20 @@ def _run(module: nn.Module, *inputs: Tensor | None) -> object:
     if forward is nn.TransformerDecoderLayer.forward:
         x, memory, own, source = (*inputs, None, None)[:4]
         return module(x, memory, _torchs(own, x, x, heads), _torchs(source, x, memory, heads))
-    return module(*inputs)
+    placed, named = _placed(module, inputs)
+    return module(*placed, **named)
+
+
+def _placed(module: nn.Module, inputs: tuple) -> tuple[tuple, dict]:
+    """Add masks of None that a layer asks for, and name what it takes by name only."""
+    given = list(parameters_of(module.forward).values())
+    if any(one.kind is one.VAR_POSITIONAL for one in given):
+        return inputs, {}
+    places = [one for one in given if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    inputs += (None,) * (sum(one.default is one.empty for one in places) - len(inputs))
+    names = [one.name for one in given if one.kind is one.KEYWORD_ONLY]
+    count = len(places) if names else len(inputs)
+    return inputs[:count], dict(zip(names, inputs[count:], strict=False))
 
 
 def _torchs(mask: Tensor | None, query: Tensor, key: Tensor, heads: int) -> Tensor | None:

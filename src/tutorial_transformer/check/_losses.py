@@ -6,43 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
-def smoothed(ids: Tensor, vocab_size: int, eps: float, pad_id: int = 0) -> Tensor:
-    """What F.cross_entropy compares with: eps is shared by all classes."""
-    return (1 - eps) * _one_hot(ids, vocab_size) + eps / vocab_size
-
-
-def without_pad(ids: Tensor, vocab_size: int, eps: float, pad_id: int = 0) -> Tensor:
-    """Share eps among all classes but the right one and pad."""
-    right = _one_hot(ids, vocab_size)
-    others = (1 - right) * eps / (vocab_size - 2)
-    others[..., pad_id] = 0
-    return (1 - eps) * right + others
-
-
-def without_right(ids: Tensor, vocab_size: int, eps: float, pad_id: int = 0) -> Tensor:
-    """Share eps among all classes but the right one."""
-    right = _one_hot(ids, vocab_size)
-    return (1 - eps) * right + (1 - right) * eps / (vocab_size - 1)
-
-
-def without_rest(ids: Tensor, vocab_size: int, eps: float, pad_id: int = 0) -> Tensor:
-    """Take eps from the right class and give it to nobody."""
-    return (1 - eps) * _one_hot(ids, vocab_size)
-
-
-def overfull(ids: Tensor, vocab_size: int, eps: float, pad_id: int = 0) -> Tensor:
-    """Give eps to all classes and take it from nobody."""
-    return _one_hot(ids, vocab_size) + eps / vocab_size
-
-
-def unsmoothed(ids: Tensor, vocab_size: int, eps: float, pad_id: int = 0) -> Tensor:
-    """Leave the target one-hot."""
-    return _one_hot(ids, vocab_size)
-
-
-def _one_hot(ids: Tensor, vocab_size: int) -> Tensor:
-    return F.one_hot(ids.clamp(0, vocab_size - 1), vocab_size).to(torch.get_default_dtype())
+from tutorial_transformer.check._targets import (
+    overfull,
+    smoothed,
+    unsmoothed,
+    without_pad,
+    without_rest,
+    without_right,
+)
 
 
 def _per_real(real: Tensor) -> Tensor:
@@ -75,6 +46,23 @@ def _smooth_on_pads(logits, tgt_out, pad_id=0, label_smoothing=0.0) -> Tensor:
     return (1 - label_smoothing) * sharp - label_smoothing * logits.log_softmax(-1).mean()
 
 
+def _without_class(logits, tgt_out, pad_id=0, label_smoothing=0.0) -> Tensor:
+    logits = logits.index_fill(-1, torch.tensor([pad_id]), -1e4)
+    return _loss()(logits, tgt_out, pad_id, label_smoothing)
+
+
+def _by_class(logits, tgt_out, pad_id=0, label_smoothing=0.0) -> Tensor:
+    wanted = smoothed(tgt_out, logits.shape[-1], label_smoothing).to(logits.dtype)
+    terms = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none").sum(-1)
+    return (terms * _per_real((tgt_out != pad_id).to(logits.dtype))).sum()
+
+
+def _by_argmax(logits, tgt_out, pad_id=0, label_smoothing=0.0) -> Tensor:
+    said = logits.argmax(-1)
+    terms = smoothed(tgt_out, logits.shape[-1], label_smoothing) * -logits.log_softmax(-1)
+    return (terms.sum(-1) * _per_real((said != pad_id).to(logits.dtype))).sum()
+
+
 def _shifted(logits, tgt_out, pad_id=0, label_smoothing=0.0) -> Tensor:
     return _loss()(logits[:, :-1], tgt_out[:, 1:], pad_id, label_smoothing)
 
@@ -96,8 +84,24 @@ WRONG_LOSSES = {
     "it is in bits, with log2; wanted nats, with the natural logarithm": (
         _loss(lambda logits: logits.log_softmax(-1) / torch.tensor(2.0).log())
     ),
+    "it is measured with log10; wanted nats, with the natural logarithm": (
+        _loss(lambda logits: logits.log_softmax(-1) / torch.tensor(10.0).log())
+    ),
+    "it is the perplexity, exp of the loss; wanted the loss itself": (
+        lambda *given: _loss()(*given).exp()
+    ),
+    "each class has a sigmoid of its own (binary cross entropy); one softmax runs over all": (
+        _by_class
+    ),
+    "pad is taken out of the classes of the softmax; leave out padded targets, not the class": (
+        _without_class
+    ),
+    "the mask is made from what the logits say; padded targets are those of tgt_out": _by_argmax,
     "the softmax runs over the positions; it must run over the classes, the last axis": (
         _loss(lambda logits: logits.log_softmax(1))
+    ),
+    "the softmax runs over the batch; it must run over the classes, the last axis": (
+        _loss(lambda logits: logits.log_softmax(0))
     ),
     "the classes were moved with view or reshape, which scrambles them; transpose, or flatten the "
     "first two axes": _loss(_reshaped),
@@ -126,6 +130,9 @@ WRONG_LOSSES = {
     ),
     "pad_id is ignored: 0 is taken for the pad": _loss(pad=0),
     "label_smoothing has no effect": _loss(target=unsmoothed),
+    "1 - ε and ε have changed places": (
+        _loss(target=lambda ids, vocab, eps, pad: smoothed(ids, vocab, 1 - eps if eps else 0.0))
+    ),
     "smoothing mass is kept from pad and from the right class, the pad-excluded variant ε/(V-2); "
     "here all V classes share it, as in F.cross_entropy": _loss(target=without_pad),
     "smoothing mass goes to the other classes only, ε/(V-1); here all V classes share it, the "

@@ -46,6 +46,11 @@ CAUSAL = {
     "the mask is inverted, True = hide, and with more keys it is aligned top-left": (
         Mistake(POLARITY, lambda q, k=None: _ones(q, k).triu(1))
     ),
+    "rows and columns are exchanged: rows are queries, columns keys": (
+        Mistake(FUTURE, lambda q, k=None: masks.causal_mask(q, k).mT)
+    ),
+    "rows and columns are exchanged: rows are queries, columns keys; and with more keys it is "
+    "aligned top-left": Mistake(FUTURE, lambda q, k=None: _ones(q, k).tril().mT),
     "the diagonal is hidden: a query must see itself": (
         Mistake(FUTURE, lambda q, k=None: _ones(q, k).tril((k or q) - q - 1))
     ),
@@ -56,6 +61,9 @@ CAUSAL = {
     "keys": Mistake(FUTURE, lambda q, k=None: _ones(q, k).tril()),
     "k_len is ignored: a mask for a cache has more columns than rows": (
         Mistake(FUTURE, lambda q, k=None: _ones(q).tril())
+    ),
+    "it is k_len × k_len: a row for each key; only the last q_len rows are queries": (
+        Mistake(FUTURE, lambda q, k=None: _ones(k or q).tril())
     ),
     "nothing is hidden: the future is visible": Mistake(FUTURE, _ones),
     "a query sees itself only: the past is hidden": (
@@ -82,6 +90,15 @@ PADDED = {
     ),
     "one row's padding is hidden in all rows: each row of the batch has its own": (
         Mistake(PADDING, lambda ids, pad=0: (ids[:1, None] != pad).expand(len(ids), 1, -1))
+    ),
+    "what is padding in one row is hidden in all rows: each row of the batch has its own": (
+        Mistake(PADDING, lambda ids, pad=0: (ids != pad).all(0).expand(len(ids), 1, -1))
+    ),
+    "all that stands behind the first pad is hidden: hide the pads alone": (
+        Mistake(PADDING, lambda ids, pad=0: ((ids == pad).cumsum(1) == 0)[:, None])
+    ),
+    "the future is hidden as well: a padding mask hides padding only": (
+        Mistake(PADDING, masks.target_mask)
     ),
     "nothing is hidden: the padding is visible": (
         Mistake(PADDING, lambda ids, pad=0: torch.ones_like(ids, dtype=torch.bool)[:, None])
@@ -128,6 +145,9 @@ TARGET = {
     ),
     "one row's padding is hidden in all rows: each row of the batch has its own": Mistake(
         PADDING, lambda ids, pad=0: masks.target_mask(ids[:1], pad).expand(len(ids), -1, -1)
+    ),
+    "what is padding in one row is hidden in all rows: each row of the batch has its own": Mistake(
+        PADDING, lambda ids, pad=0: ((ids != pad).all(0) & _causal(ids)).expand(len(ids), -1, -1)
     ),
     "one key of the future is visible: the diagonal is off by one": Mistake(
         FUTURE, lambda ids, pad=0: masks.padding_mask(ids, pad) & _ones(ids.shape[1]).tril(1)

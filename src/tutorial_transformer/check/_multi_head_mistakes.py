@@ -38,14 +38,19 @@ def _interleaved(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1).flatten(2)
 
 
-def _scaled(layer: Layer, *inputs) -> Tensor:
-    root = math.sqrt(inputs[0].shape[-1])
-    return layer._replace(core=lambda q, k, v, m: attend(q, k, v, m, lambda q, k: root))(*inputs)
+def _scaled(width: Callable) -> Callable:
+    """Divide the scores by the root of this, of all heads side by side (batch, heads, ...)."""
+    return by(core=lambda q, k, v, m: attend(q, k, v, m, lambda q, k: math.sqrt(width(q))))
 
 
-def _scaled_by_heads(layer: Layer, *inputs) -> Tensor:
-    root = math.sqrt(layer.heads)
-    return layer._replace(core=lambda q, k, v, m: attend(q, k, v, m, lambda q, k: root))(*inputs)
+def _repeated(layer: Layer, *inputs) -> Tensor:
+    """As mask.unsqueeze(0) does, or repeat in the place of repeat_interleave."""
+
+    def see(mask: Tensor) -> Tensor:
+        rows = torch.arange(len(mask) * layer.heads) % len(mask)
+        return mask[rows].unflatten(0, (len(mask), layer.heads))
+
+    return layer._replace(see=see)(*inputs)
 
 
 def _seen_when(training: bool) -> Callable:
@@ -62,7 +67,9 @@ def _first_head(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def _zeros_late(layer: Layer, *inputs) -> Tensor:
-    rule = next(one.rule for says, one in WEIGHTS.items() if "gets NaN" in says)
+    rule = next(
+        one.rule for says, one in WEIGHTS.items() if says.startswith("a query") and "NaN" in says
+    )
     return by(core=lambda q, k, v, m: attend(q, k, v, m, weigh=rule))(layer, *inputs).nan_to_num(0)
 
 
@@ -95,7 +102,7 @@ SPLITTING = {
 
 MASKING = {
     "the batch axis of the mask is read as heads: insert the head axis between batch and queries, "
-    "mask.unsqueeze(1)": Mistake(HEAD_AXIS, by(see=lambda mask: mask[None])),
+    "mask.unsqueeze(1)": Mistake(HEAD_AXIS, _repeated),
     "the mask is transposed: its rows are queries, its columns keys": (
         Mistake(HEAD_AXIS, by(see=lambda mask: mask.mT[:, None]))
     ),
@@ -123,9 +130,11 @@ def _weighing(rule: Callable) -> Callable:
 
 
 HEADS = {
-    "the scores are divided by √d_model; each head has width d_k": Mistake(SCALE, _scaled),
+    "the scores are divided by √d_model; each head has width d_k": Mistake(
+        SCALE, _scaled(lambda q: q.shape[1] * q.shape[-1])
+    ),
     "the scores are divided by the root of the number of heads; each head has width d_k": (
-        Mistake(SCALE, _scaled_by_heads)
+        Mistake(SCALE, _scaled(lambda q: q.shape[1]))
     ),
     "the softmax runs over the heads; it must run over the keys, the last axis": (
         Mistake(ROWS, _weighing(_over_heads))
@@ -134,4 +143,8 @@ HEADS = {
 
 MULTI_HEAD = SPLITTING | PROJECTING | SOURCE | HEADS | MASKING
 MULTI_HEAD |= {says: Mistake(at, by(core=rule)) for says, (at, rule) in (SCORES | MIXING).items()}
-MULTI_HEAD |= {says: Mistake(at, _weighing(rule)) for says, (at, rule) in WEIGHTS.items()}
+MULTI_HEAD |= {
+    says: Mistake(at, _weighing(rule))
+    for says, (at, rule) in WEIGHTS.items()
+    if "in the divisor" not in says  # too little to show behind w_o
+}

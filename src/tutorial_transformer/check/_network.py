@@ -6,7 +6,8 @@ from itertools import permutations, product
 import torch
 from torch import Tensor, nn
 
-from tutorial_transformer.check._building import build, tensor_of
+from tutorial_transformer.check._answers import tensor_of
+from tutorial_transformer.check._building import build
 from tutorial_transformer.check._inputs import numbers
 from tutorial_transformer.check._network_mistakes import network
 from tutorial_transformer.check._roles import LAYERS
@@ -19,14 +20,14 @@ Maps = tuple[Tensor, ...]  # weight and bias of both maps
 class Network:
     """A class as a function of x, and the network that it should equal."""
 
-    def __init__(self, cls: Callable) -> None:
+    def __init__(self, cls: object) -> None:
         self.cls, self.modules, self.seen = cls, {}, []
 
     def __call__(self, x: Tensor) -> Tensor:
         """Build the module for this width, and call it in evaluation mode."""
         d_model = x.shape[-1]
         if d_model not in self.modules:
-            module = build(self.cls, d_model, WIDTHS[d_model]).eval()
+            module = build(self.cls, d_model, WIDTHS[d_model], roles=("d_model", "d_ff")).eval()
             module(torch.zeros(1, 2, d_model))  # what is made late is made now
             set_parameters(module)
             self.modules[d_model] = module

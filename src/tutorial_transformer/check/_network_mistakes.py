@@ -10,7 +10,9 @@ from tutorial_transformer.check._mistakes import Mistake
 
 BEND = "chapter 04, 1. Widen, bend, come back"
 ALONE = "chapter 04, 2. Treat each position alone"
+CONVOLUTION = "chapter 04, 3. Read it as two convolutions"
 FLAT = "chapter 04, 4. Take the bend out, and two maps become one"
+MIXED = "mixes the numbers of several tokens; swap the axes with .mT before and after"
 
 
 def _bent(bend: Callable) -> Callable:
@@ -27,6 +29,11 @@ def _after(change: Callable) -> Callable:
     return lambda x, *maps: change(x, network(x, *maps))
 
 
+def _read_across(x: Tensor) -> Tensor:
+    """The tokens that a convolution sees after x.reshape(batch, d_model, length)."""
+    return x.reshape(len(x), x.shape[2], x.shape[1]).mT
+
+
 WRONG_BENDS = {
     "the activation is missing: two linear maps in a row are one": (lambda h: h, FLAT),
     "the activation is GELU; the formula here has ReLU": (F.gelu, BEND),
@@ -37,7 +44,14 @@ WRONG_BENDS = {
     "the activation is SiLU; the formula here has ReLU": (F.silu, BEND),
     "the activation is tanh; the formula here has ReLU": (torch.tanh, BEND),
     "the activation is a sigmoid; the formula here has ReLU": (torch.sigmoid, BEND),
-    "the activation is a leaky ReLU; the formula here has ReLU": (F.leaky_relu, BEND),
+    **{
+        f"the activation is a leaky ReLU (slope {slope}); the formula here has ReLU": (
+            lambda h, slope=slope: F.leaky_relu(h, slope),
+            BEND,
+        )
+        for slope in (0.01, 0.1, 0.2, 0.25, 0.3)
+    },
+    "the activation is softplus; the formula here has ReLU": (F.softplus, BEND),
     "the activation is ELU; the formula here has ReLU": (F.elu, BEND),
     "the activation is ReLU6; the formula here has ReLU": (lambda h: h.clamp(0, 6), BEND),
     "the activation is the absolute value; ReLU is max(0, h)": (torch.abs, BEND),
@@ -57,8 +71,15 @@ NETWORK = {says: Mistake(at, _bent(bend)) for says, (bend, at) in WRONG_BENDS.it
     "the activation stands after the second map; it belongs between the two": (
         Mistake(BEND, lambda x, w, b, v, c: F.linear(F.linear(x, w, b), v, c).relu())
     ),
-    "the activation stands before the first map; it belongs between the two": (
-        Mistake(BEND, lambda x, w, b, v, c: F.linear(F.linear(x.relu(), w, b), v, c))
+    f"the answer comes back by a reshape, which {MIXED}": (
+        Mistake(CONVOLUTION, _after(lambda x, y: y.mT.reshape(y.shape)))
+    ),
+    f"x goes in and comes back by a reshape, which {MIXED}": Mistake(
+        CONVOLUTION,
+        lambda x, *maps: network(_read_across(x), *maps).mT.reshape(x.shape),
+    ),
+    f"x goes in by a reshape, which {MIXED}": (
+        Mistake(CONVOLUTION, lambda x, *maps: network(_read_across(x), *maps))
     ),
     "x is added: the residual belongs to the wrapper round the network": (
         Mistake(BEND, _after(lambda x, y: x + y))
@@ -66,12 +87,11 @@ NETWORK = {says: Mistake(at, _bent(bend)) for says, (bend, at) in WRONG_BENDS.it
     "the output is normed: the norm belongs to the wrapper round the network": (
         Mistake(BEND, _after(lambda x, y: F.layer_norm(y, y.shape[-1:])))
     ),
-    "x is added and normed: that belongs to the wrapper round the network": (
-        Mistake(BEND, _after(lambda x, y: F.layer_norm(x + y, y.shape[-1:])))
+    "the biases have no effect": Mistake(
+        BEND, lambda x, w, b, v, c: network(x, w, 0 * b, v, 0 * c)
     ),
-    "the output is averaged over the positions; each position is on its own": (
-        Mistake(ALONE, _after(lambda x, y: y.mean(-2, keepdim=True).expand_as(y)))
-    ),
+    "b_1 has no effect": Mistake(BEND, lambda x, w, b, v, c: network(x, w, 0 * b, v, c)),
+    "b_2 has no effect": Mistake(BEND, lambda x, w, b, v, c: network(x, w, b, v, 0 * c)),
     "the second map has no effect: the hidden layer must come back to d_model": (
         Mistake(BEND, lambda x, w, b, v, c: F.linear(x, w, b).relu())
     ),

@@ -25,6 +25,10 @@ def _by(size: Callable) -> Callable:
     return lambda x, w, b, eps: (x - x.mean(-1, keepdim=True)) / size(x, eps) * w + b
 
 
+def _spread(x: Tensor) -> Tensor:
+    return x - x.mean(-1, keepdim=True)
+
+
 def _std(x: Tensor, unbiased: bool) -> Tensor:
     return x.std(-1, unbiased=unbiased, keepdim=True)
 
@@ -50,6 +54,9 @@ NORMING = {
     "it divides by the variance, not by its root": (
         Mistake(HAND, _by(lambda x, eps: _std(x, False).square() + eps))
     ),
+    "it divides by the variance, not by its root, and the variance is the unbiased one": (
+        Mistake(HAND, _by(lambda x, eps: _std(x, True).square() + eps))
+    ),
     "eps is squared: it is added to the deviation inside the root": (
         Mistake(HAND, _by(lambda x, eps: (_std(x, False).square() + eps**2).sqrt()))
     ),
@@ -59,6 +66,22 @@ NORMING = {
     ),
     "the mean is not subtracted: it is RMSNorm": Mistake(
         HAND, lambda x, w, b, eps: x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * w + b
+    ),
+    "the variance is the mean of the squares: subtract the mean first": (
+        Mistake(HAND, _by(lambda x, eps: (x.square().mean(-1, keepdim=True) + eps).sqrt()))
+    ),
+    "it divides by the mean absolute deviation, not by the standard deviation": (
+        Mistake(HAND, _by(lambda x, eps: _spread(x).abs().mean(-1, keepdim=True) + eps))
+    ),
+    "it scales between the smallest and the largest number; wanted mean 0 and variance 1": Mistake(
+        HAND,
+        lambda x, w, b, eps: (
+            (x - x.amin(-1, True)) / (x.amax(-1, True) - x.amin(-1, True) + eps) * w + b
+        ),
+    ),
+    "1 is added to the gain": Mistake(HAND, lambda x, w, b, eps: standard(x, eps) * (w + 1) + b),
+    "nothing is normed in evaluation mode, as in BatchNorm; norm each token alone": (
+        Mistake(ALONE, lambda x, w, b, eps: x / (1 + eps) ** 0.5 * w + b)
     ),
     "the mean is subtracted, but nothing is divided": Mistake(HAND, _by(lambda x, eps: 1.0)),
     "it divides by the vector's length, not by its standard deviation": (

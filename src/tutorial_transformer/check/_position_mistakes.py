@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from tutorial_transformer.check._mistakes import Mistake
@@ -25,6 +26,9 @@ ADDED = {
     "every time step gets position 0": (
         Mistake(WAVES, lambda x, offset=0: x + waves(1, x.shape[-1]))
     ),
+    "every time step gets the last position": (
+        Mistake(WAVES, lambda x, offset=0: x + _placed(x, offset)[-1:])
+    ),
     "the offset has no effect: the first new token looks like position 0": Mistake(
         BUFFER, lambda x, offset=0: x + _placed(x)
     ),
@@ -43,9 +47,6 @@ ADDED = {
     "the positions are not added: x comes back": Mistake(ONCE, lambda x, offset=0: x),
     "x is multiplied by √d_model here; that is the embedding's part": Mistake(
         SIZE, lambda x, offset=0: x * x.shape[-1] ** 0.5 + _placed(x, offset)
-    ),
-    "the sum is multiplied by √d_model; only the embedding is": Mistake(
-        SIZE, lambda x, offset=0: (x + _placed(x, offset)) * x.shape[-1] ** 0.5
     ),
     "the positions are multiplied by √d_model; only the embedding is": Mistake(
         SIZE, lambda x, offset=0: x + _placed(x, offset) * x.shape[-1] ** 0.5
@@ -71,13 +72,13 @@ TOKENS = {
     "the factor is the root of the vocabulary's size; wanted √d_model": (
         Mistake(SIZE, _scaled(lambda v, d: v**0.5))
     ),
-    "the factor √d_model comes twice": Mistake(SIZE, _scaled(lambda v, d: 1.0 * d)),
-    "the vectors of a sentence are summed": Mistake(
-        LOOKUP, lambda table, ids: (table[ids] * table.shape[1] ** 0.5).sum(1)
-    ),
     "positions are added here; that is another module's part": Mistake(
         ONCE,
         lambda table, ids: table[ids] * table.shape[1] ** 0.5 + waves(ids.shape[1], table.shape[1]),
+    ),
+    "the vectors are normed, as by LayerNorm": Mistake(
+        SIZE,
+        lambda table, ids: F.layer_norm(table[ids], table.shape[1:]) * table.shape[1] ** 0.5,
     ),
     "the vectors are normed to one length": Mistake(
         SIZE,

@@ -4,9 +4,8 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import layer_norm
 
-from tutorial_transformer.check._layer import Layer, with_roles
+from tutorial_transformer.check._layer import Layer, by, split, with_roles
 from tutorial_transformer.check._mistakes import MIX, PROJECT, SOURCES, Mistake
 from tutorial_transformer.check._roles import Map, Roles
 from tutorial_transformer.check._weight_mistakes import weigh
@@ -21,22 +20,27 @@ def _across(layer: Layer, query, key, value, mask=None, train=False) -> Tensor:
     return layer(*turned).transpose(0, 1)
 
 
+def _from_query(layer: Layer, query, key, value, mask=None, train=False) -> Tensor:
+    """A mask for other keys is left out, as it cannot fit."""
+    fits = mask is not None and mask.shape[-1] == query.shape[1]
+    return layer(query, query, query, mask if fits else None)
+
+
 def _weights_only(layer: Layer, query, key, value, mask=None, train=False) -> Tensor:
     q, k, _, mask = layer.inside(query, key, value, mask)
     return weigh(q @ k.mT / math.sqrt(q.shape[-1]), mask)
-
-
-def _normed(layer: Layer, *inputs) -> Tensor:
-    return layer_norm(layer(*inputs) + inputs[0], inputs[0].shape[-1:])
 
 
 PROJECTING = {
     "there is no output projection w_o: nothing mixes the heads": (
         Mistake(MIX, with_roles(lambda r: {"o": _eye(r)}))
     ),
-    "the values are not projected: w_v is missing": (
-        Mistake(PROJECT, with_roles(lambda r: {"v": _eye(r)}))
-    ),
+    **{
+        f"the {whose} are not projected: w_{role} is missing": (
+            Mistake(PROJECT, with_roles(lambda r, role=role: {role: _eye(r)}))
+        )
+        for role, whose in (("q", "queries"), ("k", "keys"), ("v", "values"))
+    },
     "the vectors themselves are cut: project them by w_q, w_k and w_v first": (
         Mistake(PROJECT, with_roles(lambda r: dict.fromkeys("qkv", _eye(r))))
     ),
@@ -52,6 +56,9 @@ PROJECTING = {
     "one projection makes queries, keys and values; each needs its own": (
         Mistake(PROJECT, with_roles(lambda r: dict.fromkeys("qkv", r["q"])))
     ),
+    "the projections are bent by a ReLU; they are linear": (
+        Mistake(PROJECT, by(split=lambda x, heads: split(x.relu(), heads)))
+    ),
     "the biases of the projections are left out": Mistake(
         PROJECT, with_roles(lambda r: {role: Map(one.weight) for role, one in r.items()})
     ),
@@ -59,7 +66,7 @@ PROJECTING = {
 
 SOURCE = {
     "keys and values are made from the query: cross-attention asks itself": (
-        Mistake(SOURCES, lambda layer, q, k, v, *rest: layer(q, q, q, *rest))
+        Mistake(SOURCES, _from_query)
     ),
     "value is ignored: the values are made from key": (
         Mistake(SOURCES, lambda layer, q, k, v, *rest: layer(q, k, k, *rest))
@@ -69,18 +76,6 @@ SOURCE = {
     ),
     "attention runs over the batch: the first axis is batch, the second the length": (
         Mistake(SOURCES, _across)
-    ),
-    "the query is added to the output: leave the residual to the block around it": (
-        Mistake(MIX, lambda layer, *inputs: layer(*inputs) + inputs[0])
-    ),
-    "a residual and a LayerNorm are inside: leave them to the block around it": (
-        Mistake(MIX, _normed)
-    ),
-    "batch and length are exchanged in the output: wanted (batch, q_len, d_model)": (
-        Mistake(MIX, lambda layer, *inputs: layer(*inputs).transpose(0, 1))
-    ),
-    "length and width are exchanged in the output: wanted (batch, q_len, d_model)": (
-        Mistake(MIX, lambda layer, *inputs: layer(*inputs).transpose(1, 2))
     ),
     "it gives the attention weights where the output belongs": Mistake(MIX, _weights_only),
 }

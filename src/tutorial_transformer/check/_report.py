@@ -47,7 +47,9 @@ class Report:
         if not self.attempted:
             return f"[ ] {self.component}: not attempted yet"
         if self.passed:
-            return f"[x] {self.component}: passed, {len(self.properties)} properties hold"
+            count = len(self.properties)
+            hold = "1 property holds" if count == 1 else f"{count} properties hold"
+            return f"[x] {self.component}: passed, {hold}"
         return f"[!] {self.component}: {self.diagnosis} (reread {self.reread})"
 
     def __str__(self) -> str:
@@ -71,7 +73,7 @@ class Report:
         """Print the line, which other programs can read, and show the table under it."""
         from IPython.display import HTML, display
 
-        print(self.line)
+        print(f"{self.line}\n", end="")  # in one piece: a kernel may send two as two outputs
         if self.attempted:
             display(HTML(self._repr_html_()))
 
@@ -90,10 +92,15 @@ class Report:
         return f"<b>{html.escape(self.line)}</b>{wanted}<table>{rows}</table>"
 
 
+def kind_of(tensor: Tensor) -> str:
+    """The dtype by its own name."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
 def short(value: object) -> str:
     """Write a value in a line or two: small tensors with their numbers, large ones by shape."""
     if isinstance(value, Tensor):
-        kind = str(value.dtype).removeprefix("torch.")
+        kind = kind_of(value)
         if value.numel() > 36:
             return f"{kind} tensor of shape {tuple(value.shape)}"
         numbers = value.detach().cpu()
@@ -105,5 +112,8 @@ def short(value: object) -> str:
         return ", ".join(short(item) for item in value)
     if isinstance(value, float):
         return f"{value:.6g}"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # of an object of the learner's own
+        text = type(value).__name__
     return text if len(text) <= 200 else text[:197] + "..."

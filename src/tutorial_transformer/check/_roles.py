@@ -110,7 +110,7 @@ def _weights(module: nn.Module) -> Iterator[tuple[str, Tensor, Tensor | float, b
             for own, weight in part.named_parameters(prefix=name, recurse=False):
                 stacked = weight.ndim == 3 and weight.shape[1] == weight.shape[2]
                 for number, one in enumerate(weight if stacked else [weight]):
-                    if one.ndim > 1:
+                    if one.ndim > 1 and bool(one.any()):  # else it is a bias, set to 0
                         yield f"{own}.{number}" if stacked else own, one, 0.0, True
 
 

@@ -19,6 +19,27 @@ def paths(*sentences: tuple[int, list[int], float]) -> Script:
     return script
 
 
+# Each source, named by its first id, has its words; the number is the probability of each.
+SCRIPT = {(4,): {5: 0.6, 6: 0.4}, (4, 5): {7: 0.4, 8: 0.3, 9: 0.3}, (4, 6): {7: 0.9, 10: 0.1}}
+SCRIPT |= {(4, *words): {2: 1.0} for words in ((5, 7, 12), (5, 8), (5, 9), (6, 7), (6, 10))}
+SCRIPT |= {(4, 5, 7): {12: 1.0}}
+SCRIPT |= paths(
+    (5, [9, 2], 0.9),
+    (6, [5, 6, 5, 7, 8, 2], 0.8),
+    (7, [8, 9, 2], 0.9),
+    (8, [10, 5, 11, 2], 0.9),
+    (9, [5, 6, 7, 8, 9, 10, 11], 0.9),
+)
+SCRIPT |= {(10,): {0: 0.5, 1: 0.3, 5: 0.19}, (10, 5): {1: 0.5, 0: 0.3, 2: 0.19}}  # tempting pads
+SCRIPT |= {(11,): {5: 0.5, 6: 0.45}, (11, 5): {2: 0.9}, (11, 6): {8: 0.95}, (11, 6, 8): {9: 0.95}}
+SCRIPT |= {(11, 6, 8, 9): {2: 0.95}}  # 11 has a short text, and a long one almost as likely
+SCRIPT |= {(12,): {5: 0.6, 6: 0.3}, (12, 5): {7: 0.5, 8: 0.45}, (12, 6): {11: 0.7}}
+SCRIPT |= {(12, 5, 7): {9: 0.4, 10: 0.4}, (12, 5, 8): {2: 0.9}, (12, 6, 11): {2: 1.0}}
+SCRIPT |= {(13,): {5: 0.5, 6: 0.4}, (13, 5): {2: 0.3, 7: 0.65}, (13, 6): {8: 0.3, 9: 0.3}}
+SCRIPT |= {(13, 5, 7): {2: 0.95}}  # a text that ends early is overtaken
+SCRIPT |= {(12, 5, 7, 9): {2: 1.0}, (12, 5, 7, 10): {2: 1.0}}  # the best two share a beginning
+
+
 class Scripted(Transformer):
     """A Transformer in all that can be asked of it, whose next word stands in a script.
 
@@ -53,13 +74,13 @@ class Scripted(Transformer):
             earlier, cache.ids, cache.visible = cache.length, ids, (ids != PAD)[:, None]
         scripted = self.forget(torch.ones(1)).item() == 1
         keys = [(int(key), *row) for key, row in zip(memory[:, 0, 0], ids.tolist(), strict=True)]
+        places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
         rows = [
-            torch.stack(
-                [self._logits(key[:end], scripted) for end in range(earlier + 2, len(key) + 1)]
-            )
-            for key in keys
+            [self._logits(key[:end], scripted) for end in range(earlier + 2, len(key) + 1)]
+            for key in places
         ]
-        return torch.stack(rows).to(memory.dtype)
+        found = torch.stack([torch.stack(row) for row in rows]).to(memory.dtype)
+        return found[torch.tensor([places[key] for key in keys])]
 
     def _logits(self, key: tuple[int, ...], scripted: bool) -> Tensor:
         if (key, scripted) not in self.known:

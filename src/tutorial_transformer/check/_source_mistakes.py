@@ -58,6 +58,18 @@ MASKS = {
             b, x, memory, own if b.train else None, source
         ),
     ),
+    "src_mask is obeyed in training mode only": Mistake(
+        ASK,
+        lambda b, x, memory, own=None, source=None: wire(
+            b, x, memory, own, source if b.train else None
+        ),
+    ),
+    "src_mask is obeyed in evaluation mode only": Mistake(
+        ASK,
+        lambda b, x, memory, own=None, source=None: wire(
+            b, x, memory, own, None if b.train else source
+        ),
+    ),
     "the future is hidden although no mask says so: tgt_mask alone decides": Mistake(
         HIDE,
         lambda b, x, memory, own=None, source=None: wire(

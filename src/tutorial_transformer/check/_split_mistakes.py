@@ -19,6 +19,8 @@ SPLITTING = {
     "batch and heads became one axis: wanted (batch, heads, length, d_k)": (
         Mistake(CUT, lambda x, h: split(x, h).flatten(0, 1))
     ),
+    "batch and heads became one axis by a view alone: positions get scrambled; wanted (batch, "
+    "heads, length, d_k)": Mistake(CUT, lambda x, h: x.reshape(len(x) * h, x.shape[1], -1)),
     "each head takes every h-th feature; it must take d_k neighbours": (
         Mistake(CUT, lambda x, h: x.unflatten(-1, (-1, h)).permute(0, 3, 1, 2))
     ),

@@ -5,13 +5,20 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+from tutorial_transformer.check._building import build
+from tutorial_transformer.check._calling import by_position
+from tutorial_transformer.check._grade import unexplained
 from tutorial_transformer.check._layer import Layer
 from tutorial_transformer.check._mistakes import PROJECT
 from tutorial_transformer.check._report import Report
 from tutorial_transformer.check._roles import LAYERS, NORMS, Map, Roles, possible_roles
-from tutorial_transformer.check._trial import UnusableError, close, set_parameters
+from tutorial_transformer.check._trial import close, set_parameters
 
 HEADS = {8: 2, 12: 4}  # num_heads for each d_model of the cases
+SIZES = (
+    "it has {} parameters for d_model {}; four maps d_model × d_model have 4 · d_model², and "
+    "their biases 4 · d_model: each head has the width d_model / num_heads"
+)
 UNREGISTERED = (
     "projections in a plain list are not registered, so nobody trains or saves them: use "
     "nn.ModuleList"
@@ -21,7 +28,7 @@ UNREGISTERED = (
 class Student:
     """A class as one function of (query, key, value, mask), and the layer that it should equal."""
 
-    def __init__(self, cls: Callable) -> None:
+    def __init__(self, cls: object) -> None:
         self.cls = cls
         self.modules: dict[int, nn.Module] = {}
         self.layers: dict[int, Layer] = {}
@@ -47,13 +54,7 @@ class Student:
         return answer
 
     def _build(self, d_model: int) -> nn.Module:
-        if isinstance(self.cls, nn.Module):
-            raise UnusableError("give the class itself, not a module that was made from it")
-        module = self.cls(d_model, HEADS[d_model])
-        if not isinstance(module, nn.Module):
-            raise UnusableError(
-                f"cls(d_model, num_heads) must make an nn.Module, got {type(module).__name__}"
-            )
+        module = build(self.cls, d_model, HEADS[d_model])
         _prepare(module, d_model)
         return module
 
@@ -85,10 +86,17 @@ class Student:
         return bool(seen) and all(close(output, layer(*its), 1e-4) for its, output in seen)
 
     def explain(self, report: Report) -> None:
-        """Name projections that the module hides from torch."""
+        """Name projections that the module hides from torch, or that are too many or too few."""
         for module in self.modules.values():
             if not report.passed and any(True for _ in _hidden(module)):
                 report.diagnosis, report.reread = UNREGISTERED, PROJECT
+                return
+        if not unexplained(report):
+            return
+        for d_model, module in self.modules.items():
+            count = sum(one.numel() for one in module.parameters())
+            if not 4 * d_model**2 <= count <= 4 * d_model**2 + 4 * d_model:
+                report.diagnosis, report.reread = SIZES.format(count, d_model), PROJECT
 
 
 def _prepare(module: nn.Module, d_model: int) -> None:
@@ -103,15 +111,18 @@ def _prepare(module: nn.Module, d_model: int) -> None:
         if isinstance(part, NORMS):
             part.reset_parameters()
         elif not isinstance(part, LAYERS):
-            for parameter in part.parameters(recurse=False):
-                if 1 < parameter.numel() <= 3 * d_model:
-                    nn.init.zeros_(parameter)
+            own = list(part.parameters(recurse=False))
+            stacks = {len(one) for one in own if one.ndim == 3}  # of whole maps, or of heads
+            for one in own:
+                pair = one.ndim == 2 and len(one) in stacks
+                if one.numel() > 1 and (one.ndim == 1 or one.numel() <= d_model or pair):
+                    nn.init.zeros_(one)
 
 
 def _run(module: nn.Module, inputs: tuple) -> object:
     """Call a module; nn.MultiheadAttention has its own order of axes and its own masks."""
     if type(module).forward is not nn.MultiheadAttention.forward:
-        return module(*inputs)
+        return by_position(module, "query", "key", "value", "mask")(*inputs)
     query, key, value, mask = inputs
     if mask is not None:
         whole = mask.expand(len(query), query.shape[1], key.shape[1])

@@ -7,19 +7,20 @@ import torch
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from tutorial_transformer.check._calling import settled
 from tutorial_transformer.check._grade import Case
 from tutorial_transformer.check._report import Report
 from tutorial_transformer.check._trial import UnusableError, call, close
 
 
-def watched(decode: Callable, tidy: Callable) -> Callable:
+def watched(decode: object, tidy: Callable) -> Callable:
     """Return (the tidied answer, what became of the model's mode), and put the model back."""
 
     def run(model, src: Tensor, *rest) -> tuple:
         training, weights = model.training, parameters_to_vector(model.parameters()).detach()
         try:
             answer = decode(model, src, *rest)
-            kept = all(module.training == training for module in model.modules())
+            wrong = [one.training for one in model.modules() if one.training != training]
             now = parameters_to_vector(model.parameters()).detach()
         finally:
             model.train(training)
@@ -27,12 +28,17 @@ def watched(decode: Callable, tidy: Callable) -> Callable:
             with torch.no_grad():
                 vector_to_parameters(weights, model.parameters())
             raise UnusableError("it changes the weights of the model")
-        return tidy(answer, len(src), model.config.pad_id), "as before" if kept else "changed"
+        mode = f"training {wrong[0]}" if wrong else "as before"
+        tidied = tidy(settled(answer), len(src), model.config.pad_id)
+        words = (tidied[0] if isinstance(tidied, tuple) else tidied).shape[1]
+        if words > rest[0] + 1:
+            raise UnusableError(f"it does not stop at max_len {rest[0]}: it writes {words} words")
+        return tidied, mode
 
     return run
 
 
-def name_draws(report: Report, learner: Callable, case: Case) -> Report:
+def name_draws(report: Report, learner: object, case: Case) -> Report:
     """Say so where two calls differ, because words are drawn."""
     slow = "endless loop" in report.diagnosis or "too slow" in report.diagnosis
     if report.attempted and not report.passed and not slow:
@@ -78,6 +84,8 @@ def ids_and_scores(answer: object, rows: int, pad_id: int) -> tuple[Tensor, Tens
         kind = f"{len(answer)} things" if isinstance(answer, tuple) else type(answer).__name__
         raise UnusableError(f"it must return two things, (ids, scores), got {kind}")
     texts, scores = answer
+    if isinstance(texts, Tensor) and texts.is_floating_point() and texts.ndim == 1:
+        raise UnusableError("it returns (scores, ids), which have changed places: (ids, scores)")
     if isinstance(texts, Tensor) and texts.ndim == 3:
         raise UnusableError(
             f"it returns all beams, shape {tuple(texts.shape)}; return the best text of each row, "

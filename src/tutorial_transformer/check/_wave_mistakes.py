@@ -60,7 +60,9 @@ TABLES = {
             lambda n, d: waves(n, d, lambda i, d: 4 * i / d, lambda i, d: (4 * i + 2) / d),
         )
     ),
-    "the exponent is i / d_model; wanted 2i / d_model": _same_pair(lambda i, d: i / d),
+    "the exponent is i / d_model, or the base is 100; wanted 10000^(2i / d_model)": _same_pair(
+        lambda i, d: i / d
+    ),
     "all frequencies are equal: is the exponent divided as whole numbers?": (
         _same_pair(lambda i, d: 0 * i)
     ),
@@ -87,9 +89,6 @@ TABLES = {
         Mistake(WAVES, lambda n, d: _all_sines(n, d))
     ),
     "length and d_model are exchanged": Mistake(WAVES, lambda n, d: waves(d, n)),
-    "the table has its axes exchanged: rows are positions": (
-        Mistake(WAVES, lambda n, d: waves(n, d).T)
-    ),
     "it is computed in low precision: positions above 256 fall together": (
         Mistake(PRECISION, _low)
     ),

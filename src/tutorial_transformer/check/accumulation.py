@@ -1,19 +1,21 @@
 """A grader of chapter 10: the gradient of a batch that comes in parts."""
 
+import functools
 from collections.abc import Callable
 
 import torch
-from torch.nn.utils import parameters_to_vector
 
+from tutorial_transformer.check._calling import by_position
 from tutorial_transformer.check._grade import Case, grade
+from tutorial_transformer.check._parts import WRONG_WEIGHTS, gradients, mixed, shares, slope
 from tutorial_transformer.check._report import Report
-from tutorial_transformer.check._scripted import real_model
-from tutorial_transformer.check._trial import UnusableError
+from tutorial_transformer.check._trial import NotAttemptedError, UnusableError, call
 from tutorial_transformer.data import Batch
-from tutorial_transformer.training import sequence_loss
+
+MOVED = "a weight has moved: this is not yet the time for an optimiser's step"
 
 
-def accumulate_gradients(function: Callable) -> Report:
+def accumulate_gradients(function: object) -> Report:
     """Grade accumulate_gradients(model, micro_batches) -> None; the gradient stays in the model.
 
     micro_batches is a list of Batch(src, tgt_in, tgt_out) with different numbers of real tokens.
@@ -33,81 +35,53 @@ def accumulate_gradients(function: Callable) -> Report:
         ("unequal parts add up to the whole", "micro-batches of 2 × 5, 3 × 4, 1 × 2 ids", three),
     ]
     cases = [Case(name, text, (parts,), view=lambda x: x[0]) for name, text, parts in named]
-    cases.append(
-        Case(
-            "no weight moves",
-            "2 rows",
-            (three[:1],),
-            "a weight has moved: this is not yet the time for an optimiser's step",
-            lambda x: x[1],
+    every = "every parameter has its gradient", "micro-batches of 2 × 5, 3 × 4, 1 × 2 ids"
+    cases += [
+        Case(*every, (three,), "a part of the model has no gradient", lambda x: x[1]),
+        Case("no weight moves", "2 rows", (three[:1],), MOVED, lambda x: x[2]),
+        Case("no weight moves", "three micro-batches", (three,), MOVED, lambda x: x[2]),
+    ]
+    wrong = {name: mixed(weights) for name, weights in WRONG_WEIGHTS.items()}
+    learner = gradients(by_position(function, "model", "micro_batches"))
+    grade(report, learner, cases, mixed(lambda tokens, rows, ids: shares(tokens)), wrong)
+    if any(item.name == "no weight moves" and not item.passed for item in report.properties):
+        moved = next(item for item in report.properties if item.name == "no weight moves")
+        report.diagnosis = MOVED if "a weight moved" in moved.got else report.diagnosis
+    elif report.diagnosis.startswith("this does not hold"):
+        report.diagnosis = _mixture(learner, three)
+    return report
+
+
+def _mixture(learner: Callable, parts: list[Batch]) -> str:
+    """Say how much of each part's gradient the learner's gradient holds."""
+    try:
+        got = call(learner, parts)[1].double()
+    except (UnusableError, NotAttemptedError) as error:
+        return str(error)
+    each = torch.stack([slope(part)[1].double() for part in parts])
+    weights = torch.linalg.lstsq(each.T, got[:, None]).solution[:, 0]
+    tokens = torch.tensor([float((part.tgt_out != 0).sum()) for part in parts])
+    if (weights @ each - got).norm() > 1e-3 * got.norm():
+        return (
+            "the gradient is no sum of the parts' gradients: do padded targets count, or does a "
+            "part see what another one has changed?"
         )
-    )
-    suspects = {
-        "each part counts the same, whatever its number of real tokens: weigh the parts by their "
-        "tokens": lambda tokens, rows, ids: [1 / len(rows)] * len(rows),
-        "the parts' mean losses are summed and not divided": (
-            lambda tokens, rows, ids: [1.0] * len(rows)
-        ),
-        "the parts' sums are added and not divided by the number of real tokens": (
-            lambda tokens, rows, ids: tokens
-        ),
-        "the sum of all losses is divided by the number of parts, wanted by that of real tokens": (
-            lambda tokens, rows, ids: [n / len(tokens) for n in tokens]
-        ),
-        "the parts are weighed by their rows, not by their real tokens": (
-            lambda tokens, rows, ids: _shares(rows)
-        ),
-        "the parts are weighed by their ids, pads too; weigh them by their real tokens": (
-            lambda tokens, rows, ids: _shares(ids)
-        ),
-        "only the last part is left: is zero_grad called between the parts?": (
-            lambda tokens, rows, ids: [0.0] * (len(rows) - 1) + [1.0]
-        ),
-        "only a share of the last part is left: is zero_grad called between the parts?": (
-            lambda tokens, rows, ids: [0.0] * (len(rows) - 1) + _shares(tokens)[-1:]
-        ),
-        "only an equal share of the last part is left: is zero_grad called between the parts?": (
-            lambda tokens, rows, ids: [0.0] * (len(rows) - 1) + [1 / len(rows)]
-        ),
-    }
-    wrong = {name: _gradients(_accumulate(weights)) for name, weights in suspects.items()}
-    reference = _gradients(_accumulate(lambda tokens, rows, ids: _shares(tokens)))
-    return grade(report, _gradients(function), cases, reference, wrong)
+    sizes = [round(float(one), 3) + 0.0 for one in weights]
+    factor = weights * tokens.sum() / tokens
+    if (factor < 0).all():
+        return f"the sign is wrong, the loss would rise: the parts weigh {sizes}"
+    if (factor - factor[0]).abs().max() < 1e-3:
+        return (
+            f"the whole gradient is {factor[0]:.3g} times the right one: the sum of all losses is "
+            f"divided by {tokens.sum() / factor[0]:.4g}, wanted {tokens.sum():g}, the number of "
+            "real tokens in tgt_out (or is it clipped?)"
+        )
+    lost = ": only one part is left, not all are added up" if (weights.abs() < 1e-3).any() else ""
+    wanted = [round(float(one), 3) for one in tokens / tokens.sum()]
+    return f"the parts weigh {sizes}, wanted their shares of the real tokens, {wanted}{lost}"
 
 
-def _shares(counts: list[int]) -> list[float]:
-    return [count / sum(counts) for count in counts]
-
-
-def _accumulate(weights: Callable) -> Callable:
-    """Give each part's mean loss a weight, which depends on their tokens, rows and ids."""
-
-    def accumulate(model, parts):
-        tokens = [int((part.tgt_out != 0).sum()) for part in parts]
-        rows, ids = [len(part.src) for part in parts], [part.tgt_out.numel() for part in parts]
-        for part, weight in zip(parts, weights(tokens, rows, ids), strict=True):
-            (weight * sequence_loss(model(part.src, part.tgt_in), part.tgt_out)).backward()
-
-    return accumulate
-
-
-def _gradients(function: Callable) -> Callable:
-    """Return (the gradient of the last bias, whether a weight moved) of a fresh model."""
-
-    def run(parts):
-        model = real_model(seed=0)
-        before = parameters_to_vector(model.parameters()).detach().clone()
-        with torch.enable_grad():
-            function(model, list(parts))
-        after = parameters_to_vector(model.parameters()).detach()
-        moved = "no weight moved" if torch.equal(before, after) else "a weight moved"
-        if model.output_proj.bias.grad is None:
-            raise UnusableError("it leaves no gradient in the model: is backward() called?")
-        return model.output_proj.bias.grad, moved
-
-    return run
-
-
+@functools.cache
 def _micro_batches(*sizes: tuple[int, int]) -> list[Batch]:
     """Random batches of (rows, tgt_len); the first row of each is padded by one."""
     generator, batches = torch.Generator().manual_seed(0), []

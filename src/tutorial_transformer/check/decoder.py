@@ -1,7 +1,5 @@
 """A grader of chapter 08: one layer of the decoder."""
 
-from collections.abc import Callable
-
 import torch
 
 from tutorial_transformer.check._block import SCALE
@@ -19,7 +17,7 @@ from tutorial_transformer.check._source_mistakes import wire
 MIXED = torch.tensor([[[True, False, True], [True, True, False], [False, True, True]]])
 
 
-def decoder_layer(cls: Callable) -> Report:
+def decoder_layer(cls: object) -> Report:
     """Grade a module: cls(d_model, num_heads, d_ff, dropout, norm_first)(x, memory, masks).
 
     It is called as layer(x, memory, tgt_mask, src_mask); masks are None or bool, True = may

@@ -5,43 +5,56 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from tutorial_transformer.check._building import is_class, name_of, tensor_of
-from tutorial_transformer.check._grade import Case, grade
+from tutorial_transformer.check._answers import UnusableError, tensor_of
+from tutorial_transformer.check._building import is_class
+from tutorial_transformer.check._calling import by_position, name_of
+from tutorial_transformer.check._grade import Case, grade, unexplained
 from tutorial_transformer.check._inputs import numbers
 from tutorial_transformer.check._mistakes import blame_chance, point, rules
-from tutorial_transformer.check._position_mistakes import ADDED, SIZE, TOKENS
+from tutorial_transformer.check._position_mistakes import ADDED, BUFFER, SIZE, TOKENS
 from tutorial_transformer.check._report import Property, Report
-from tutorial_transformer.check._table_checks import MAX_LEN, check_table, positions
-from tutorial_transformer.check._tokens import Tokens, check_pads, check_slopes, right_tokens
-from tutorial_transformer.check._trial import NotAttemptedError, UnusableError, call
+from tutorial_transformer.check._table_checks import (
+    MAX_LEN,
+    check_table,
+    learned,
+    measured,
+    positions,
+)
+from tutorial_transformer.check._tokens import TWICE, Tokens, check_pads, check_slopes, right_tokens
+from tutorial_transformer.check._trial import NotAttemptedError, call
 from tutorial_transformer.check._wave_mistakes import TABLES, WAVES, waves
 
+SIZES = ("length", "d_model")
+OFFSET = "offset says where the positions start"
 
-def positional_encoding(code: Callable) -> Report:
+
+def positional_encoding(code: object) -> Report:
     """Grade a function f(length, d_model) -> table, or a class cls(d_model, max_len=...)(x).
 
     The table is (length, d_model): sine in even columns, cosine in odd ones, 10000^(2i / d_model)
     for both columns of pair i; odd d_model works. A module gives x + table for x (batch, length,
     d_model), at positions from `offset` on if it has that argument; its table follows the module
-    to other devices and dtypes, is not trained, and is not saved with it (persistent=False).
+    to other devices and dtypes and is not trained. If it is saved with it, a remark says so.
     """
     expects = (
         "f(length, d_model) -> table (length, d_model), or cls(d_model, max_len=...), called as "
         "module(x[, offset]) -> x + table; sine in even columns, cosine in odd ones, the exponent "
-        "2i / d_model for both; any d_model; the table is a buffer with persistent=False"
+        "2i / d_model for both; any d_model; the table is a buffer, best with persistent=False"
     )
-    report = Report("positional_encoding", expects, WAVES)
+    report, table = Report("positional_encoding", expects, WAVES), by_position(code, *SIZES)
     try:
-        module = is_class(code) or isinstance(call(code, 5, 4), nn.Module)
+        module = is_class(code) or isinstance(call(table, 5, 4), nn.Module)
     except (UnusableError, NotAttemptedError):
         module = False
     seen = "a class of modules" if module else "a function of (length, d_model)"
-    report.properties.append(Property(f"read as {seen}", True))
+    report.properties.append(Property(f"it is {seen}", True))
     if module:
         _grade_module(report, code)
     else:
-        grade(report, code, _table_cases(), waves, rules(TABLES), _table, tolerance=1e-4)
-        blame_chance(report, code, 3, 4)
+        grade(report, table, _table_cases(), waves, rules(TABLES), _table, tolerance=1e-4)
+        if unexplained(report) and "perhaps" not in report.diagnosis:
+            report.diagnosis = measured(table) or report.diagnosis
+        blame_chance(report, table, 3, 4)
     return point(report, TABLES | ADDED)
 
 
@@ -57,20 +70,21 @@ def _table_cases() -> list[Case]:
 
 
 def _table(answer: object) -> Tensor:
-    """A table, perhaps as an array, or with axes of size 1 for batch or heads."""
-    if not isinstance(answer, Tensor) and hasattr(answer, "__array__"):
-        answer = torch.as_tensor(answer)
+    """A table, perhaps as lists, or with axes of size 1 for batch or heads."""
     table = tensor_of(answer)
     if table.ndim > 2:
         return table[0] if len(table) == 1 else table.squeeze(1)
     return table
 
 
-def _grade_module(report: Report, cls: Callable) -> None:
+def _grade_module(report: Report, cls: object) -> None:
     """Grade x + table, then how the table is kept."""
 
+    modules: dict[int, nn.Module] = {}
+
     def learner(x: Tensor, offset: int | None = None) -> object:
-        module = positions(cls, x.shape[-1])
+        d_model = x.shape[-1]
+        module = modules[d_model] = modules.get(d_model) or positions(cls, d_model)
         return module(x) if offset is None else module(x, **{name: offset})
 
     built: list[nn.Module] = []
@@ -85,7 +99,13 @@ def _grade_module(report: Report, cls: Callable) -> None:
     suspects = {says: _summed(rule) for says, rule in rules(TABLES).items()} | rules(ADDED)
     cases = _sum_cases(bool(name))
     grade(report, learner, cases, _summed(waves), suspects, tensor_of, tolerance=1e-4)
+    if unexplained(report):
+        zeros = lambda length, d_model: learner(torch.zeros(1, length, d_model))[0]  # noqa: E731
+        report.diagnosis = learned(built) or measured(zeros) or report.diagnosis
     blame_chance(report, learner, *cases[1].args)
+    first = next((item for item in report.properties if not item.passed), None)
+    if first is not None and first.name == OFFSET:
+        report.reread = BUFFER
     if report.passed:
         check_table(report, cls)
 
@@ -101,8 +121,7 @@ def _sum_cases(offset: bool) -> list[Case]:
     ]
     moved = [(torch.zeros(1, 2, 4), 0), (torch.zeros(1, 1, 4), 3), (x, 7)]
     for y, start in moved if offset else []:
-        name = "offset says where the positions start"
-        cases.append(Case(name, f"x {tuple(y.shape)}, offset {start}", (y, start)))
+        cases.append(Case(OFFSET, f"x {tuple(y.shape)}, offset {start}", (y, start)))
     return cases
 
 
@@ -116,7 +135,7 @@ def _summed(table: Callable) -> Callable:
     return run
 
 
-def token_embedding(cls: Callable) -> Report:
+def token_embedding(cls: object) -> Report:
     """Grade a module: cls(vocab_size, d_model, pad_id=0)(ids) -> table[ids] · √d_model.
 
     ids are (batch, length). The vector of pad_id is zero, and training leaves it so; the table
@@ -135,7 +154,11 @@ def token_embedding(cls: Callable) -> Report:
     ]
     suspects = {says: student.wrong(rule) for says, rule in rules(TOKENS).items()}
     grade(report, student, cases, student.wrong(right_tokens), suspects, tensor_of)
-    blame_chance(report, student, *cases[1].args)
+    if any(item.got == TWICE for item in report.properties):
+        report.diagnosis = TWICE
+    extra = max((len(list(one.parameters())) for one in student.modules.values()), default=1)
+    if unexplained(report) and extra > 1:
+        report.diagnosis = "it has other parameters beside its table: an embedding has no bias"
     check_pads(report, cls)
     check_slopes(report, cls)
     return point(report, TOKENS)

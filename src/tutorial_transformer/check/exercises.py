@@ -11,7 +11,7 @@ from tutorial_transformer.check._trial import NotAttemptedError, UnusableError, 
 
 
 def agreement(
-    code: Callable, right: Callable, inputs: list[tuple], reread: str, tolerance: float = 1e-5
+    code: object, right: Callable, inputs: list[tuple], reread: str, tolerance: float = 1e-5
 ) -> Report:
     """Compare the learner's function with a right one on inputs, the smallest first.
 
@@ -20,13 +20,13 @@ def agreement(
     """
     report = Report(_name(code), f"{_name(code)}{inspect.signature(right)}", reread)
     cases = [
-        Case(f"it is right on input {number}", short(one), one, "its answer is not the right one")
-        for number, one in enumerate(inputs, start=1)
+        Case(f"it is right on input {n}", short(one), one, f"its answer on input {n} is not right")
+        for n, one in enumerate(inputs, start=1)
     ]
     return grade(report, code, cases, right, {}, tolerance=tolerance)
 
 
-def prediction(answer: Callable, measure: Callable, reread: str, tolerance: float = 0.01) -> Report:
+def prediction(answer: object, measure: Callable, reread: str, tolerance: float = 0.01) -> Report:
     """Compare what answer() says with what measure() finds by running it.
 
     Whole numbers, words and truth values must be equal; other numbers may differ by `tolerance`,
@@ -41,16 +41,22 @@ def prediction(answer: Callable, measure: Callable, reread: str, tolerance: floa
         return report
     except UnusableError as mistake:
         return _failed(report, name, str(mistake))
-    found = measure()
-    if _near(_plain(said), _plain(found), tolerance):
+    said, found = _plain(said), _plain(measure())
+    if _near(said, found, tolerance):
         report.properties.append(Property(name, True))
         return report
     says = "your prediction is not what comes out when it is run"
+    if isinstance(found, tuple):
+        if not isinstance(said, tuple) or len(said) != len(found):
+            says = f"your prediction must have {len(found)} values"
+        else:
+            right = [_near(*pair, tolerance) for pair in zip(said, found, strict=True)]
+            says = f"value {1 + right.index(False)} of your prediction is not what comes out"
     return _failed(report, name, says, "the call in the check cell", short(said), short(found))
 
 
 def counterexample(
-    answer: Callable, right: Callable, wrong: Callable | list[Callable], reread: str
+    answer: object, right: Callable, wrong: Callable | list[Callable], reread: str
 ) -> Report:
     """Ask for an input, a tuple of arguments, on which wrong code gives itself away.
 
@@ -61,13 +67,14 @@ def counterexample(
     report = Report(_name(answer), expects, reread)
     try:
         given = _said(answer)
-        given = given if isinstance(given, tuple) else (given,)
+        given = tuple(given) if isinstance(given, tuple | list) else (given,)
         wanted = call(right, *given)
     except NotAttemptedError:
         report.attempted = False
         return report
     except UnusableError as mistake:
-        return _failed(report, "the right code takes the input", str(mistake))
+        says = f"the right code does not take your input: {mistake}"
+        return _failed(report, "the right code takes the input", says)
     report.properties.append(Property("the right code takes the input", True))
     for code in wrong if isinstance(wrong, list) else [wrong]:
         name = f"{_name(code)} shows its fault"
@@ -82,31 +89,40 @@ def counterexample(
     return report
 
 
-def bug(fails: Callable, mended: Callable, broken: Callable, grader: Callable) -> Report:
+def bug(fails: object, mended: object, broken: Callable, grader: Callable) -> Report:
     """Grade the mended code, and the number of a property that the broken code violates.
 
     fails() is that number, counted from 1 in the order of the properties of a passing report.
     """
     report = grader(mended)
     report.component = _name(mended)
-    if not report.passed:
-        return report
-    names = [item.name for item in report.properties]
-    violated = {item.name for item in grader(broken).properties if not item.passed}
     name = f"{_name(fails)}() is the number of a property that {_name(broken)} violates"
     try:
         number = _said(fails)
     except NotAttemptedError:
-        report.attempted = False
-        return report
+        if not report.attempted or not report.passed:
+            return report
+        return _failed(report, name, f"it is mended; now write {_name(fails)}()")
     except UnusableError as mistake:
         return _failed(report, name, str(mistake))
+    if not report.attempted:
+        report.attempted = True
+        return _failed(report, "the mended code passes", f"{_name(mended)} is still to be written")
+    return _judge(report, name, number, grader(broken)) if report.passed else report
+
+
+def _judge(report: Report, name: str, number: object, broken: Report) -> Report:
+    """Add to the report of the mended code whether the broken one violates property `number`."""
+    names = [item.name for item in report.properties]
+    measured = {item.name: item.passed for item in broken.properties}
     if type(number) is not int or not 1 <= number <= len(names):
-        says = f"{_name(fails)}() must be a number from 1 to {len(names)}"
-        return _failed(report, name, says, got=short(number))
-    if names[number - 1] not in violated:
-        says = f"{_name(broken)} has property {number}, {names[number - 1]}: not what it violates"
-        return _failed(report, name, says, got=short(number))
+        return _failed(report, name, f"it must be a number from 1 to {len(names)}, got {number!r}")
+    chosen = names[number - 1]
+    if chosen not in measured:
+        says = f"property {number}, {chosen}, is not looked at while an earlier one fails"
+        return _failed(report, name, says)
+    if measured[chosen]:
+        return _failed(report, name, f"the broken code has property {number}, {chosen}")
     report.properties.append(Property(name, True))
     return report
 

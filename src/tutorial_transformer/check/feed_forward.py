@@ -1,10 +1,9 @@
 """A grader of chapter 04: the network that treats every position alone."""
 
-from collections.abc import Callable
-
 import torch
 
-from tutorial_transformer.check._building import fail, tensor_of
+from tutorial_transformer.check._answers import tensor_of
+from tutorial_transformer.check._building import fail
 from tutorial_transformer.check._grade import Case, grade
 from tutorial_transformer.check._inputs import numbers
 from tutorial_transformer.check._mistakes import blame_chance, point, rules
@@ -13,7 +12,7 @@ from tutorial_transformer.check._network_mistakes import BEND, NETWORK, network
 from tutorial_transformer.check._report import Property, Report
 
 
-def feed_forward(cls: Callable) -> Report:
+def feed_forward(cls: object) -> Report:
     """Grade a module: cls(d_model, d_ff)(x) -> max(0, x W_1 + b_1) W_2 + b_2, for each position.
 
     x is (batch, length, d_model). A function that makes an nn.Sequential is taken, too; the two
@@ -36,7 +35,7 @@ def feed_forward(cls: Callable) -> Report:
     ]
     suspects = {says: student.wrong(rule) for says, rule in rules(NETWORK).items()}
     grade(report, student, cases, student.wrong(network), suspects, tensor_of, tolerance=1e-4)
-    blame_chance(report, student, x)
+    blame_chance(report, student, many)
     _check_shapes(report, student)
     return point(report, NETWORK)
 

@@ -1,21 +1,22 @@
 """Graders of chapter 11: which words may be drawn."""
 
-import inspect
+import contextlib
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from tutorial_transformer import decoding as right
+from tutorial_transformer.check._calling import by_position, parameters_of, settled
 from tutorial_transformer.check._filters import WRONG_TOP_K, WRONG_TOP_P
 from tutorial_transformer.check._grade import Case, grade
 from tutorial_transformer.check._report import Report
-from tutorial_transformer.check._trial import UnusableError
+from tutorial_transformer.check._trial import NotAttemptedError, UnusableError, call
 
 SECTION = "chapter 11, 3. Draw a word, but not from the tail"
 
 
-def top_k(function: Callable) -> Report:
+def top_k(function: object) -> Report:
     """Grade top_k(logits, k) -> logits (batch, vocab) in which all but the k largest are -inf.
 
     filter_logits(logits, top_k=...) is taken too, and any fill whose probability is exactly 0.
@@ -37,10 +38,12 @@ def top_k(function: Callable) -> Report:
     ]
     wrong = {name: _filter(cut, "top_k") for name, cut in WRONG_TOP_K.items()}
     reference = _filter(right.filter_logits, "top_k")
-    return grade(report, _filter(function, "top_k"), cases, reference, wrong, tolerance=1e-4)
+    learner = _filter(function, "top_k")
+    grade(report, learner, cases, reference, wrong, tolerance=1e-4)
+    return _describe(report, learner, cases, reference)
 
 
-def top_p(function: Callable) -> Report:
+def top_p(function: object) -> Report:
     """Grade top_p(logits, p) -> logits (batch, vocab) in which all outside the nucleus are -inf.
 
     The nucleus is the smallest set of most probable words whose probabilities reach p: the word
@@ -74,7 +77,40 @@ def top_p(function: Callable) -> Report:
     )
     wrong = {name: _filter(cut, "top_p") for name, cut in WRONG_TOP_P.items()}
     learner, reference = _filter(function, "top_p"), _filter(right.filter_logits, "top_p")
-    return grade(report, learner, [*cases[:5], rows, *cases[5:]], reference, wrong, tolerance=1e-4)
+    cases = [*cases[:5], rows, *cases[5:]]
+    grade(report, learner, cases, reference, wrong, tolerance=1e-4)
+    return _describe(report, learner, cases, reference)
+
+
+def _describe(report: Report, learner: Callable, cases: list[Case], right: Callable) -> Report:
+    """Say which words are kept on the first failing case, if no better name is known."""
+    if report.diagnosis.startswith("this does not hold"):
+        failing = next(item for item in report.properties if not item.passed)
+        case = next(case for case in cases if case.example == failing.example)
+        with contextlib.suppress(UnusableError, NotAttemptedError):
+            got, wanted = call(learner, *case.args), right(*case.args)
+            change = _change(case.args[0].softmax(-1).double(), *got, *wanted)
+            report.diagnosis = f"{change} ({case.example})"
+    return report
+
+
+def _change(old: Tensor, probs: Tensor, kept: Tensor, right: Tensor, wanted: Tensor) -> str:
+    """What became of the words: which stay, and with what probability."""
+    if torch.allclose(probs.sort(-1).values, right.sort(-1).values, atol=1e-4):
+        return "the right logits stand in wrong places: scatter back what was sorted"
+    rest = old * kept
+    if not torch.allclose(probs, rest / rest.sum(-1, keepdim=True), atol=1e-4):
+        if (kept & ~wanted).any():
+            most = float(probs[kept & ~wanted].max())
+            return f"removed words keep a probability of {most:.2g}: set their logits to -inf"
+        return "the logits of words that stay are changed, or they change places"
+    words = [_words(old, which) for which in (old > 0, kept, wanted)]
+    return "of the probabilities {} it keeps {}, wanted {}".format(*words)
+
+
+def _words(probs: Tensor, kept: Tensor) -> str:
+    rows = (row[which].tolist() for row, which in zip(probs, kept, strict=True))
+    return "; ".join(", ".join(f"{one:.2g}" for one in row) or "none" for row in rows)
 
 
 def _logits(rows: int, vocab: int) -> Tensor:
@@ -82,21 +118,24 @@ def _logits(rows: int, vocab: int) -> Tensor:
     return 2 * torch.randn(rows, vocab, generator=generator, dtype=torch.float32)
 
 
-def _filter(function: Callable, name: str) -> Callable:
+def _filter(function: object, name: str) -> Callable:
     """Return (probabilities, which are not 0) after a filter; added constants do not count."""
-    try:
-        by_name = name in inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        by_name = False
+    by_name = name in parameters_of(function)
+    code = function if by_name else by_position(function, "logits", name[-1])
 
     def run(logits: Tensor, limit: float | int) -> tuple[Tensor, Tensor]:
-        answer = function(logits, **{name: limit}) if by_name else function(logits, limit)
+        answer = settled(code(logits, **{name: limit}) if by_name else code(logits, limit))
         if not isinstance(answer, Tensor) or answer.shape != logits.shape:
             got = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
             raise UnusableError(
                 f"it must return logits of the same shape, {tuple(logits.shape)}, got {got}"
             )
+        if answer.dtype == torch.bool:
+            raise UnusableError("it returns which words stay; wanted the logits, the others -inf")
         answer = answer.detach().to(torch.float64)
+        if not (answer < torch.inf).all():
+            bad = "NaN, as 0 · (-inf) is" if answer.isnan().any() else "+inf"
+            raise UnusableError(f"it gives {bad}; removed logits must be -inf, by masked_fill")
         sums = answer.clamp(min=0).sum(-1)
         if (answer >= 0).all() and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
             raise UnusableError("it returns probabilities; wanted logits, the removed ones -inf")

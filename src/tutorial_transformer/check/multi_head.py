@@ -8,7 +8,9 @@ from torch import Tensor
 
 from tutorial_transformer import multi_head as right
 from tutorial_transformer.attention import scaled_dot_product_attention
+from tutorial_transformer.check._answers import tensor_of
 from tutorial_transformer.check._attention_mistakes import RETURNED
+from tutorial_transformer.check._calling import by_position
 from tutorial_transformer.check._grade import Case, grade
 from tutorial_transformer.check._inputs import LAST, NONE, causal, numbers, output_of, rows, until
 from tutorial_transformer.check._mistakes import CUT, MIX, blame_chance, point, rules
@@ -16,10 +18,9 @@ from tutorial_transformer.check._multi_head_mistakes import MULTI_HEAD
 from tutorial_transformer.check._report import Report
 from tutorial_transformer.check._split_mistakes import MERGING, SPLITTING
 from tutorial_transformer.check._student import Student
-from tutorial_transformer.check._trial import UnusableError
 
 
-def split_heads(function: Callable) -> Report:
+def split_heads(function: object) -> Report:
     """Grade split_heads(x, num_heads): (batch, length, d_model) -> (batch, heads, length, d_k)."""
     expects = (
         "split_heads(x, num_heads) -> (batch, num_heads, length, d_k); head i holds the features "
@@ -32,11 +33,12 @@ def split_heads(function: Callable) -> Report:
         Case("it works in batches, all sizes different", "x (2, 3, 20), 4", (_x(2, 3, 20), 4)),
         Case("one head holds all", "x (2, 3, 5), 1", (_x(2, 3, 5), 1)),
     ]
-    grade(report, function, cases, right.split_heads, rules(SPLITTING), _tensor)
+    learner = by_position(function, "x", "num_heads")
+    grade(report, learner, cases, right.split_heads, rules(SPLITTING), tensor_of)
     return point(report, SPLITTING)
 
 
-def merge_heads(function: Callable) -> Report:
+def merge_heads(function: object) -> Report:
     """Grade merge_heads(x): (batch, heads, length, d_k) -> (batch, length, d_model)."""
     expects = "merge_heads(x) -> (batch, length, d_model), the heads of a position side by side"
     report = Report("merge_heads", expects, CUT)
@@ -52,11 +54,13 @@ def merge_heads(function: Callable) -> Report:
             (right.split_heads(_x(2, 3, 20), 4),),
         ),
     ]
-    grade(report, function, cases, right.merge_heads, rules(MERGING), _tensor)
+    spare = lambda x: {"head|^h$": x.shape[1], "d_?model": x.shape[1] * x.shape[3]}  # noqa: E731
+    learner = by_position(function, "x", spare=spare)
+    grade(report, learner, cases, right.merge_heads, rules(MERGING), tensor_of)
     return point(report, MERGING)
 
 
-def multi_head(cls: Callable) -> Report:
+def multi_head(cls: object) -> Report:
     """Grade a module: cls(d_model, num_heads)(query, key, value, mask) -> output, or with weights.
 
     mask is None or bool, True = may attend, (batch or 1, q_len or 1, k_len), the same for all
@@ -75,7 +79,7 @@ def multi_head(cls: Callable) -> Report:
     if report.passed and student.shows_weights:
         _check_weights(report, student)
     student.explain(report)
-    blame_chance(report, student, *_cases()[1].args)
+    blame_chance(report, student, *_cases()[2].args)
     return point(report, MULTI_HEAD | RETURNED)
 
 
@@ -89,13 +93,18 @@ def _cases() -> list[Case]:
     past, empty = causal(5, 5), NONE[:, :, [0, 2]]
     return [
         Case("with one key the output is w_o(w_v(value))", "one query, one key", (one, two, three)),
-        Case("each head attends over the positions", "d_model 8, 2 heads", (few, few, few)),
+        Case(
+            "each head attends over the positions, scores divided by √d_k",
+            "d_model 8, 2 heads",
+            (few, few, few),
+        ),
         Case("query, key and value may differ", "q_len 5, k_len 7", (many, source, value)),
         Case("a causal mask holds for all heads", "length 5", (many, many, many, past)),
         Case("each sentence has its own mask", "2 sentences, 2 heads", (other, other, other, own)),
         Case("a padding mask hides keys", "lengths 4, 7", (many, source, source, until(4, 7))),
         Case("a query that may see nothing gives w_o zeros", rows(empty), (few, few, few, empty)),
         Case("large scores do not overflow", "query × 10⁷", (*far, causal(2, 3))),
+        Case("large scores do not overflow", "query × -3000", (few * -3000, *far[1:], LAST)),
         Case("no fill is too high", "query × 10⁷, late keys only", (*far, LAST)),
         Case("training mode obeys the mask too", "length 5", (many, many, many, past, True)),
     ]
@@ -120,9 +129,3 @@ def _check_weights(report: Report, student: Student) -> None:
 
 def _x(batch: int, length: int, width: int, seed: int = 0) -> Tensor:
     return numbers((batch, length, width), seed) / 2
-
-
-def _tensor(answer: object) -> Tensor:
-    if not isinstance(answer, Tensor):
-        raise UnusableError(f"it must return one tensor, got {type(answer).__name__}")
-    return answer

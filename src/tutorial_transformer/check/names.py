@@ -16,8 +16,9 @@ from tutorial_transformer.check.kv_cache import kv_cache
 from tutorial_transformer.check.masks import causal_mask, padding_mask, target_mask
 from tutorial_transformer.check.multi_head import merge_heads, multi_head, split_heads
 from tutorial_transformer.check.sampling import sample
+from tutorial_transformer.check.schedule import warmup_schedule
 from tutorial_transformer.check.smoothing import smoothed_targets
-from tutorial_transformer.check.training import sequence_loss, warmup_schedule
+from tutorial_transformer.check.training import sequence_loss
 
 GRADERS: dict[str, Callable[[Callable], Report]] = {
     grader.__name__: grader

@@ -1,20 +1,32 @@
 """A grader of chapter 11: how words are drawn."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from tutorial_transformer import decoding as right
+from tutorial_transformer.check._calling import by_position
+from tutorial_transformer.check._decoders import WRONG_GREEDY
 from tutorial_transformer.check._grade import Case, grade
 from tutorial_transformer.check._report import Report
-from tutorial_transformer.check._scripted import VOCAB, Scripted, paths
-from tutorial_transformer.check._watch import ids
+from tutorial_transformer.check._scripted import Scripted, paths
+from tutorial_transformer.check._shares import WORDS, grade_shares
+from tutorial_transformer.check._watch import ids, watched
+from tutorial_transformer.check.decoding import DROPS, real_cases
 
-MANY = 4000
+BANNED = next(says for says in WRONG_GREEDY if says.startswith("pad or <bos>"))
+DRAWN = (
+    "a word that is certain is not said: draw it from softmax(logits / temperature), the "
+    "temperature before softmax, and let the model read <bos> and all that is written"
+)
+ENDED = "text stands behind <eos>, or <eos> is lost: rows stop on their own, and pads follow"
+SCRIPT = {(4,): WORDS, (8,): {0: 0.5, 1: 0.3, 9: 0.2}, (8, 9): {2: 1.0}}  # 8 tempts to say pad
+SCRIPT |= paths((5, [9, 10, 2], 1.0), (6, [8, 2], 1.0), (7, [5, 6, 7, 8, 9, 10], 1.0))
 
 
-def sample(function: Callable) -> Report:
+def sample(function: object) -> Report:
     """Grade sample(model, src, max_len, temperature) -> ids (batch, at most max_len), drawn.
 
     Each next word is drawn from softmax(logits / temperature), for each row anew; the rest is as
@@ -26,85 +38,68 @@ def sample(function: Callable) -> Report:
         "drawn from softmax(logits / temperature); temperature 0: the most probable, or ValueError",
         "chapter 11, 3. Draw a word, but not from the tail",
     )
-    words = {(4,): {5: 0.5, 6: 0.3, 7: 0.15, 8: 0.05}}
-    model = Scripted(words | paths((5, [9, 10, 2], 1.0), (6, [8, 2], 1.0))).eval()
-    many, shown = torch.tensor([[4, 2]]).repeat(MANY, 1), "shares of words in 4000 draws: 0.5, "
-    shown += "0.3, 0.15, 0.05 at temperature "
-    drawn = [
-        (f"at temperature {t:g} words are drawn with the right shares", f"{shown}{t:g}", many, 1, t)
-        for t in (1.0, 0.5, 2.0)
+    learner = by_position(function, "model", "src", "max_len", "temperature")
+    model = Scripted(SCRIPT).eval()
+    wrong = {name: _tidy(decode) for name, decode in WRONG_GREEDY.items()}
+    told, reference = _tidy(learner, warm=True), _tidy(right.greedy_decode)
+    cases = _certain_cases(model)
+    cold = (model, torch.tensor([[4, 2]] * 3), 1, 0.0)
+    says = "temperature 0 must take the most probable word, or raise ValueError"
+    zero = Case("temperature 0 takes the most probable word, or is refused", "temperature 0", cold)
+    steps = (
+        lambda: grade(report, told, cases[:-2], reference, wrong),
+        lambda: grade_shares(report, learner, model),
+        lambda: grade(
+            report,
+            told,
+            [*cases[-2:], *real_cases(5, 0.02, says="max_len 5, temperature 0.02")],
+            reference,
+            wrong,
+        ),
+        lambda: grade(report, told, [replace(zero, says=says)], reference, {}),
+    )
+    for step in steps:
+        if report.attempted and report.passed:
+            step()
+    return report
+
+
+def _certain_cases(model: Scripted) -> list[Case]:
+    """Texts that leave no choice, so that a draw must say what greedy search says."""
+    named = [
+        ("a certain word is said", [6], 1, DRAWN),
+        ("pad and <bos> are never said", [8] * 9, 1, BANNED),
+        ("a row ends with <eos>", [5], 5, ENDED),
+        ("rows read their own source and stop on their own at <eos>", [6, 5, 7], 5, ENDED),
+        ("max_len ends a row that does not say <eos>", [7], 3, ""),
     ]
-    cases = [Case(name, example, (model, *told)) for name, example, *told in drawn]
-    rows = torch.tensor([[6, 2], [5, 2]])
-    cases.append(
-        Case("rows stop on their own at <eos>", "two certain texts", (model, rows, 5, 1.0))
-    )
-    cases.append(
-        Case(
-            "temperature 0 takes the most probable word, or is refused",
-            "temperature 0",
-            (model, many[:3], 1, 0.0),
-            "temperature 0 must take the most probable word, or raise ValueError",
-        )
-    )
-    wrong = {name: _exact(shares) for name, shares in WRONG_SHARES.items()}
-    reference = _exact(lambda log_p, temperature: (log_p / temperature).softmax(-1))
-    return grade(report, _drawn(function), cases, reference, wrong, tolerance=0.04)
+    cases = [
+        Case(name, f"certain texts, sources {sources}, max_len {length}, temperature 1", args, says)
+        for name, sources, length, says in named
+        for args in [(model, torch.tensor([[one, 2] for one in sources]), length, 1.0)]
+    ]
+    train = Scripted(SCRIPT).train(), torch.tensor([[6, 2]]), 3, 1.0
+    mode, kept = "a certain text, the model in training mode", "the model's mode is put back"
+    first, pads, ends, *others = (replace(case, view=lambda pair: pair[0]) for case in cases)
+    return [
+        *(first, pads, ends),
+        Case("dropout is off while it writes", mode, train, DROPS, lambda pair: pair[0]),
+        Case(kept, mode, train, view=lambda pair: pair[1]),
+        replace(cases[0], name=kept, says="", view=lambda pair: pair[1]),
+        *others,
+    ]
 
 
-WRONG_SHARES = {
-    "temperature has no effect": lambda log_p, t: log_p.exp(),
-    "the logits are multiplied by the temperature; divide by it": (
-        lambda log_p, t: (log_p * t).softmax(-1)
-    ),
-    "the probabilities are divided by the temperature, wanted the logits, before softmax": (
-        lambda log_p, t: (log_p.exp() / t).softmax(-1)
-    ),
-    "all likely words are equally probable: the draw must follow softmax(logits / temperature)": (
-        lambda log_p, t: (log_p > -9).double() / (log_p > -9).sum()
-    ),
-    "all words are equally probable: the draw must follow softmax(logits / temperature)": (
-        lambda log_p, t: (log_p > -30).double() / (log_p > -30).sum()
-    ),
-    "all rows say the same word: draw one for each row, and do not take the largest": (
-        lambda log_p, t: log_p.new_tensor([1.0])
-    ),
-}
+def _tidy(function: Callable, warm: bool = False) -> Callable:
+    """Watch a decoder; to refuse temperature 0 is as good as to take the most probable word."""
 
-
-def _exact(shares: Callable) -> Callable:
-    """What an endless number of draws would give; texts that are certain as they are."""
-
-    def run(model, src: Tensor, max_len: int, temperature: float) -> Tensor:
-        if len(src) < MANY:
-            return right.greedy_decode(model, src, max_len)
-        bos = torch.ones(1, 1, dtype=torch.int64)
-        log_p = model.decode(bos, *model.encode(src[:1]))[0, -1].double().log_softmax(-1)
-        return _five(shares(log_p, temperature))
-
-    return run
-
-
-def _drawn(function: Callable) -> Callable:
-    """Count what many equal rows say; of a few rows return the texts."""
-
-    def run(model, src: Tensor, max_len: int, temperature: float) -> Tensor:
-        torch.manual_seed(0)
+    def run(model, src: Tensor, max_len: int, temperature: float) -> tuple:
+        given = (max_len, temperature) if warm else (max_len,)
         try:
-            texts = ids(function(model, src, max_len, temperature), len(src), 0)
-        except ValueError:
+            return watched(function, ids)(model, src, *given)
+        except (ValueError, AssertionError):
             if temperature > 0:
                 raise
-            return right.greedy_decode(model, src, max_len)
-        if len(src) < MANY:
-            return texts
-        return _five(texts[:, 0].bincount(minlength=VOCAB).double() / len(src))
+            return right.greedy_decode(model, src, max_len), "as before"
 
     return run
-
-
-def _five(shares: Tensor) -> Tensor:
-    """The shares of the four words and of all others; or 1, if one word has all."""
-    if shares.max() == 1:
-        return shares.new_tensor([1.0])
-    return torch.cat([shares[5:9], 1 - shares[5:9].sum(0, keepdim=True)])

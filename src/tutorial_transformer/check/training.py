@@ -1,4 +1,4 @@
-"""Graders of chapter 10: the loss of a batch, and the learning rate of a step."""
+"""A grader of chapter 10: the loss of a batch."""
 
 from collections.abc import Callable
 
@@ -7,14 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tutorial_transformer import training as right
+from tutorial_transformer.check._calling import by_position
 from tutorial_transformer.check._grade import Case, grade
+from tutorial_transformer.check._loss_weights import name_weights
 from tutorial_transformer.check._losses import WRONG_LOSSES
-from tutorial_transformer.check._rates import WRONG_RATES
 from tutorial_transformer.check._report import Report
 from tutorial_transformer.check._trial import UnusableError
 
 
-def sequence_loss(function: Callable) -> Report:
+def sequence_loss(function: object) -> Report:
     """Grade sequence_loss(logits, tgt_out, pad_id=0, label_smoothing=0.0) -> mean nats a token.
 
     The mean is over the real tokens of the whole batch; padded targets count nothing. Label
@@ -29,8 +30,24 @@ def sequence_loss(function: Callable) -> Report:
         "chapter 10, 3. Compute the loss: nats per real token",
     )
     wrong = {name: _with_gradient(loss) for name, loss in WRONG_LOSSES.items()}
-    reference = _with_gradient(right.sequence_loss)
-    return grade(report, _with_gradient(function), _loss_cases(), reference, wrong, _loss)
+    named = by_position(function, "logits", "tgt_out", "pad_id", "label_smoothing")
+    learner, reference = _with_gradient(named), _with_gradient(right.sequence_loss)
+    grade(report, learner, _loss_cases(), reference, wrong, _loss)
+    if report.diagnosis.startswith("this does not hold"):
+        report.diagnosis = name_weights(learner, *_batch([4, 1, 2])) or report.diagnosis
+    return report
+
+
+COST = "a token costs -log softmax(logits)[target]"
+SAYS = {
+    "equal logits cost ln V": f"{COST}: equal logits cost ln V",
+    "certain and right costs nothing": f"{COST}: one that is certain and right costs 0",
+    "certain and wrong costs its logit": "a bad error must cost its logit: no clamp and no ε in "
+    "the log may bound it; use log_softmax",
+    "pad_id says which id is the pad": "pad_id is not obeyed: the targets that equal it are pads",
+    "in smoothing, every class gets ε/V": "the smoothed target is not that of F.cross_entropy: all "
+    "V classes get ε/V, the right one 1 - ε more",
+}
 
 
 def _loss_cases() -> list[Case]:
@@ -54,7 +71,10 @@ def _loss_cases() -> list[Case]:
         ("smoothing leaves padded targets out", f"ε 0.4, {rows}", *ragged, 0, 0.4),
         ("a batch of pads only costs 0", only, *pads),
     ]
-    cases = [Case(name, text, tuple(args), view=lambda x: x[0]) for name, text, *args in by_loss]
+    cases = [
+        Case(name, text, tuple(args), SAYS.get(name, ""), lambda x: x[0])
+        for name, text, *args in by_loss
+    ]
     by_gradient = [
         ("the gradient reaches the real tokens, and no others", rows, ragged, no_gradient),
         ("with pads only the gradient is zero", only, pads, cut + "max(1, number of real tokens)"),
@@ -73,7 +93,7 @@ def _batch(lengths: list[int], vocab: int = 5) -> tuple[Tensor, Tensor]:
     return logits, tgt_out.masked_fill(torch.arange(size[1]) >= torch.tensor(lengths)[:, None], 0)
 
 
-def _with_gradient(function: Callable) -> Callable:
+def _with_gradient(function: object) -> Callable:
     """Let a loss return its gradient with respect to the logits as well."""
 
     def run(logits, tgt_out, *rest):
@@ -90,7 +110,8 @@ def _with_gradient(function: Callable) -> Callable:
             except RuntimeError as error:
                 text = str(error).splitlines()[0]
                 raise UnusableError(f"backward() fails on its loss: {text}") from None
-        return loss.detach().reshape(()), "no gradient" if gradient[0] is None else gradient[0]
+        unmoved = torch.zeros_like(logits)  # a loss of its own may have a graph without them
+        return loss.detach().reshape(()), unmoved if gradient[0] is None else gradient[0]
 
     return run
 
@@ -107,39 +128,3 @@ def _loss(answer: tuple) -> tuple:
             "and divide by their number"
         )
     return loss.reshape(()), gradient
-
-
-def warmup_schedule(function: Callable) -> Report:
-    """Grade warmup_schedule(step, d_model, warmup_steps=4000) -> rate; steps count from 1."""
-    report = Report(
-        "warmup_schedule",
-        "warmup_schedule(step, d_model, warmup_steps=4000) -> learning rate, a number: "
-        "d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5); steps count from 1",
-        "chapter 10, 4. Raise the learning rate, then lower it",
-    )
-    first = "the first step is step 1, and must have the rate d_model^-0.5 · warmup_steps^-1.5"
-    steps = [
-        ("the first step has a rate", (1, 4, 9), first),
-        ("the rate rises in a line", (2, 4, 9), "during warm-up it must rise in a line"),
-        ("it is highest at the last warm-up step", (9, 4, 9), ""),
-        ("then it falls as step^-0.5", (36, 4, 9), ""),
-        ("it falls with the width, as d_model^-0.5", (5, 16, 9), ""),
-        ("a warm-up of one step is none", (3, 4, 1), ""),
-    ]
-    steps += [("the paper's rates", (step, 512, 4000), "") for step in (1, 2, 4000, 16000)]
-    cases = [
-        Case(name, "step {}, d_model {}, warmup_steps {}".format(*args), args, says)
-        for name, args, says in steps
-    ]
-    wrong = {name: lambda *args, f=rate: _shown(f(*args)) for name, rate in WRONG_RATES.items()}
-    return grade(
-        report, function, cases, lambda *args: _shown(right.warmup_schedule(*args)), wrong, _shown
-    )
-
-
-def _shown(rate: object) -> str:
-    """A rate in four digits; rates are small, so that only a relative comparison can tell."""
-    try:
-        return f"{float(rate):.4g}"
-    except (TypeError, ValueError, RuntimeError):
-        raise UnusableError(f"it must return a number, got {type(rate).__name__}") from None
