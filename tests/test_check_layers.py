@@ -1,5 +1,6 @@
 """The graders of chapters 04 to 08: mistakes are named, right code passes."""
 
+import jaxtyping
 import pytest
 import torch
 from faults import add_norm, decoder, embeddings, encoder, feed_forward
@@ -18,9 +19,9 @@ from torch import nn
 from tutorial_transformer.check._adding_mistakes import ADDING
 from tutorial_transformer.check._decoder_mistakes import LAYER as DECODER
 from tutorial_transformer.check._encoder_mistakes import LAYER as ENCODER
-from tutorial_transformer.check._network_mistakes import NETWORK
+from tutorial_transformer.check._network_mistakes import CONVOLUTION, NETWORK
 from tutorial_transformer.check._norm_mistakes import NORMING
-from tutorial_transformer.check._position_mistakes import ADDED, TOKENS
+from tutorial_transformer.check._position_mistakes import ADDED, BUFFER, TOKENS
 from tutorial_transformer.check._table_checks import CHECKS
 from tutorial_transformer.check._wave_mistakes import TABLES
 from tutorial_transformer.check.add_norm import add_norm as wrapper
@@ -52,6 +53,14 @@ RIGHT = named("feed_forward", feed_forward.RIGHT) | embeddings.RIGHT | add_norm.
 RIGHT |= named("encoder_layer", encoder.RIGHT) | named("decoder_layer", decoder.RIGHT)
 
 
+@pytest.fixture(autouse=True)
+def unchecked():
+    """Shapes are checked for right answers in float32 only: the checks take most of the time."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_wrong_code_is_rejected_and_its_mistake_named(name):
     fault, word = FAULTS[name]
@@ -60,6 +69,7 @@ def test_wrong_code_is_rejected_and_its_mistake_named(name):
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_code_passes_in_every_usual_form(name):
+    jaxtyping.config.update("jaxtyping_disable", False)
     assert_accepted(GRADERS[name.split(":")[0]](RIGHT[name]))
 
 
@@ -138,6 +148,13 @@ def test_inputs_that_are_changed_are_told(name):
 def test_a_report_says_whether_it_saw_a_class_or_a_function():
     for code, word in ((embeddings.table_by_exp, "function"), (embeddings.Positions, "class")):
         assert word in positional_encoding(code).properties[0].name
+
+
+def test_what_no_mistake_gives_may_name_a_section_too():
+    report = positional_encoding(embeddings.EndsTooEarly)
+    assert report.reread == BUFFER and report.reread in headings()
+    for code in (feed_forward.ReshapesBack, feed_forward.ReshapesBoth, feed_forward.ReshapesThere):
+        assert network(code).reread == CONVOLUTION
 
 
 def test_a_saved_table_is_no_mistake_but_remarked():

@@ -720,6 +720,39 @@ def k_times_infinity(logits, k):
     return logits + (logits < threshold) * -torch.inf
 
 
+def greedy_with(fill, words, first):
+    """Greedy search: the logits of pad and <bos>, the words beyond max_len, what is cut off."""
+
+    def decode(model, src, max_len):
+        was, config = model.training, model.config
+        model.eval()
+        memory, mask = model.encode(src)
+        ids = torch.full((len(src), 1), config.bos_id)
+        while ids.shape[1] < max_len + words and not (ids == config.eos_id).any(1).all():
+            logits = model.decode(ids, memory, mask)[:, -1].clone()
+            logits[:, [config.pad_id, config.bos_id]] = fill
+            ended = (ids == config.eos_id).any(1)
+            word = torch.where(ended, config.pad_id, logits.argmax(-1))
+            ids = torch.cat([ids, word[:, None]], 1)
+        model.train(was)
+        return ids[:, first:]
+
+    return decode
+
+
+bans_with_zero = greedy_with(0.0, 1, 1)
+bos_for_the_last = greedy_with(-torch.inf, 0, 0)
+
+
+def stays_sorted(logits, p):
+    """The right logits, the largest in front."""
+    ordered = logits.sort(-1, descending=True).values
+    before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)
+    cut = before >= p - 1e-6
+    cut[:, 0] = False
+    return ordered.masked_fill(cut, -torch.inf)
+
+
 FAULTS = {
     "greedy_decode: leaves training": (leaves_training, "left in training mode"),
     "greedy_decode: forgets the end": (forgets_the_end, "once done, it stays done"),
@@ -755,6 +788,9 @@ FAULTS = {
     "greedy_decode: one word too few": (a_greedy(length=-1), "one word too few"),
     "greedy_decode: one word too many": (a_greedy(length=1), "one word too many"),
     "greedy_decode: eos again and again": (a_greedy(pads="eos_id"), "more <eos>"),
+    "greedy_decode: bans with 0": (bans_with_zero, "a logit of 0"),
+    "greedy_decode: bos for the last word": (bos_for_the_last, "in place of the last word"),
+    "top_p: stays sorted": (stays_sorted, "scatter back"),
     "greedy_decode: says pad": (a_greedy(ban=False), "pad or <bos> is written"),
     "greedy_decode: sees pads": (a_greedy(mask=False), "padding of the source"),
     "greedy_decode: draws": (draws_words, "drawn"),

@@ -7,6 +7,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from tutorial_transformer import encoder as ours
+from tutorial_transformer.add_norm import AddNorm
+from tutorial_transformer.feed_forward import FeedForward
+from tutorial_transformer.multi_head import MultiHeadAttention
 
 
 class Attention(nn.Module):
@@ -332,7 +335,82 @@ class HidesTokens(Layer):
         return self.attention(x, x, x, key_padding_mask=hidden, need_weights=False)[0]
 
 
+class OfParts(nn.Module):
+    """Right: the course's parts."""
+
+    def __init__(self, d_model, num_heads, d_ff, dropout=0.1, norm_first=False):
+        super().__init__()
+        self.attention = MultiHeadAttention(d_model, num_heads)
+        self.feed = FeedForward(d_model, d_ff)
+        self.add1, self.add2 = (AddNorm(d_model, dropout, norm_first) for _ in range(2))
+
+    def forward(self, x, src_mask=None):
+        x = self.add1(x, lambda y: self.attention(y, y, y, src_mask))
+        return self.add2(x, self.feed)
+
+
+class InvertedOurs(OfParts):
+    """A01: True is taken for hidden, and zeros come where a query may see nothing."""
+
+    def forward(self, x, src_mask=None):
+        return super().forward(x, None if src_mask is None else ~src_mask)
+
+
+class WrappersInAList(OfParts):
+    """G16: the wrappers in a plain list."""
+
+    def __init__(self, *sizes, **options):
+        super().__init__(*sizes, **options)
+        self.adds = [self._modules.pop(name) for name in ("add1", "add2")]
+
+    def forward(self, x, src_mask=None):
+        x = self.adds[0](x, lambda y: self.attention(y, y, y, src_mask))
+        return self.adds[1](x, self.feed)
+
+
+class UnusedNorm(OfParts):
+    """A norm more than is used."""
+
+    def __init__(self, d_model, *sizes, **options):
+        super().__init__(d_model, *sizes, **options)
+        self.norm = nn.LayerNorm(d_model)
+
+
+class LambdaReadsX(OfParts):
+    """The lambda reads x, not what the wrapper gives it."""
+
+    def forward(self, x, src_mask=None):
+        mid = self.add1(x, lambda y: self.attention(x, x, x, src_mask))
+        return self.add2(mid, self.feed)
+
+
+class DropsShortcut(Layer):
+    """Dropout on the shortcut, in post-norm order."""
+
+    def forward(self, x, src_mask=None):
+        if self.norm_first:
+            return super().forward(x, src_mask)
+        x = self.norm1(self.drop(x) + self.attend(x, src_mask))
+        return self.norm2(self.drop(x) + self.feed(x))
+
+
+class DropsResult(Layer):
+    """Dropout behind the norms, in post-norm order."""
+
+    def forward(self, x, src_mask=None):
+        if self.norm_first:
+            return super().forward(x, src_mask)
+        x = self.drop(self.norm1(x + self.attend(x, src_mask)))
+        return self.drop(self.norm2(x + self.feed(x)))
+
+
 FAULTS = {
+    "inverted, as ours": (InvertedOurs, "the mask is inverted"),
+    "wrappers in a list": (WrappersInAList, "parts in a plain list"),
+    "unused norm": (UnusedNorm, "never used"),
+    "lambda reads x": (LambdaReadsX, "read y"),
+    "drops the shortcut": (DropsShortcut, "dropout acts on x too"),
+    "drops the result": (DropsResult, "dropout acts on x too"),
     "drops behind the norm": (DropsBehindNorm, "in post-norm order dropout acts on x too"),
     "drops no feed": (DropsNoFeed, "feed-forward network's output"),
     "drops always": (DropsAlways, "in evaluation mode"),

@@ -192,7 +192,7 @@ class ReshapesThere(ReshapesBack):
 
 
 FAULTS = {
-    "reshapes back": (ReshapesBack, "comes back by a reshape, which mixes the numbers of several"),
+    "reshapes back": (ReshapesBack, "the answer comes back by a reshape, which mixes"),
     "reshapes both": (ReshapesBoth, "goes in and comes back by a reshape, which mixes"),
     "reshapes there": (ReshapesThere, "goes in by a reshape, which mixes"),
     "leaky": (Leaky, "leaky ReLU (slope 0.2)"),

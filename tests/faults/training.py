@@ -561,7 +561,41 @@ def with_optimizer(model, micro_batches):
     exact_parts(model, micro_batches)
 
 
+def smooths_over_all(logits, tgt_out, pad_id=0, label_smoothing=0.0):
+    """The smoothing part leaves pads out, the number below it does not."""
+    log_p, real = torch.log_softmax(logits, -1), tgt_out != pad_id
+    picked = log_p.gather(-1, tgt_out[..., None]).squeeze(-1)
+    sharp = -picked.masked_fill(~real, 0).sum() / real.sum().clamp(min=1)
+    flat = -(log_p * real[..., None]).mean()
+    return (1 - label_smoothing) * sharp + label_smoothing * flat
+
+
+def crowded(ids, vocab, eps):
+    """The share of V - 1 classes, for all V of them."""
+    return torch.full((*ids.shape, vocab), eps / (vocab - 1)) + (1 - eps) * F.one_hot(ids, vocab)
+
+
+def crowded_loss(logits, tgt_out, pad_id=0, label_smoothing=0.0):
+    """The share of V - 1 classes, for all V of them."""
+    wanted, real = crowded(tgt_out, logits.shape[-1], label_smoothing), tgt_out != pad_id
+    cost = -(wanted * logits.log_softmax(-1)).sum(-1)
+    return (cost * real).sum() / max(1, int(real.sum()))
+
+
+def reads_answers(model, micro_batches):
+    """The decoder reads tgt_out, which it should say."""
+    total = sum(int((part.tgt_out != 0).sum()) for part in micro_batches)
+    for part in micro_batches:
+        logits = model(part.src, part.tgt_out).transpose(1, 2)
+        cost = F.cross_entropy(logits, part.tgt_out, ignore_index=0, reduction="sum")
+        (cost / total).backward()
+
+
 FAULTS = {
+    "sequence_loss: smooths over all": (smooths_over_all, "divided by all positions"),
+    "sequence_loss: crowded": (crowded_loss, "divide it by V"),
+    "smoothed_targets: crowded": (crowded, "divide it by V"),
+    "accumulate_gradients: reads the answers": (reads_answers, "alone has another gradient"),
     "sequence_loss: in log10": (in_log10, "log10"),
     "sequence_loss: exponential": (exponential, "perplexity"),
     "sequence_loss: without pad class": (without_pad_class, "pad is taken out of the classes"),

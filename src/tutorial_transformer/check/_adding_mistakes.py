@@ -8,6 +8,7 @@ from tutorial_transformer.check._mistakes import Mistake
 
 ADD = "chapter 06, 1. Add the input back, or the gradient is lost"
 ORDER = "chapter 06, 4. Wrap the sub-layer, in one of two orders"
+UNNORMED = "in pre-norm order the norm is missing"
 STREAM = "chapter 06, 9. Take the shortcut from the stream, not from its norm"
 
 
@@ -42,7 +43,7 @@ ADDING = {
     "in pre-norm order the residual is missing": Mistake(ADD, both(None, lambda n, x, f: f(n(x)))),
     "the norm is missing": Mistake(ORDER, _same(lambda n, x, f: x + f(x))),
     "in post-norm order the norm is missing": Mistake(ORDER, both(lambda n, x, f: x + f(x))),
-    "in pre-norm order the norm is missing": Mistake(ORDER, both(None, lambda n, x, f: x + f(x))),
+    UNNORMED: Mistake(ORDER, both(None, lambda n, x, f: x + f(x))),
     "norm_first is read the wrong way round: True is pre-norm, False is post-norm": (
         Mistake(ORDER, lambda n, first, x, f: right_add(n, not first, x, f))
     ),

@@ -10,7 +10,7 @@ def greedy(
     start: Callable = lambda config: config.bos_id,
     read: Callable = lambda ids: ids,
     place: int = -1,
-    ban: bool = True,
+    ban: float | None = -torch.inf,
     ends: Callable = lambda done: done.all(),
     fill: Callable | None = lambda config: config.pad_id,
     extra: int = 0,
@@ -39,8 +39,8 @@ def greedy(
         cache = model.new_cache(memory) if cached else None
         for _ in range(max_len + extra):
             logits = model.decode(read(ids), memory, src_mask, cache)[:, place]
-            if ban:
-                logits = logits.index_fill(-1, torch.tensor([pad, bos]), -torch.inf)
+            if ban is not None:
+                logits = logits.index_fill(-1, torch.tensor([pad, bos]), ban)
             said = pick(logits)
             if fill is not None:
                 said = said.masked_fill(done, pad if special else fill(config))
@@ -62,6 +62,8 @@ WRONG_GREEDY = {
     "<bos> stands in front of the answer: return only what was written": (
         greedy(shown=lambda ids, config: ids)
     ),
+    "<bos> stands in front of the answer, in place of the last word: return max_len "
+    "words behind it": (greedy(extra=-1, shown=lambda ids, config: ids)),
     "the first word is lost: only <bos> must be cut off": (
         greedy(shown=lambda ids, config: ids[:, 2:])
     ),
@@ -87,7 +89,10 @@ WRONG_GREEDY = {
     "<eos> is missing from the answer: keep it": greedy(shown=_without_eos),
     "it writes one word too few: max_len counts the words behind <bos>": greedy(extra=-1),
     "it writes one word too many: more than max_len": greedy(extra=1),
-    "pad or <bos> is written: neither is a word, take them out of the choice": greedy(ban=False),
+    "pad or <bos> is written: neither is a word, take them out of the choice": greedy(ban=None),
+    "a logit of 0 is not impossible, so that pad or <bos> is still written: use -inf": (
+        greedy(ban=0.0)
+    ),
     "all rows read the source of row 0": greedy(rows=lambda rows: rows * 0),
     "the rows read each other's sources": greedy(rows=lambda rows: rows.flip(0)),
     "the padding of the source is read: give src_mask to decode": greedy(see_pads=True),

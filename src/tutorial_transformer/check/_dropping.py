@@ -85,7 +85,7 @@ def check_random(report: Report, part: str, run: Callable) -> None:
     if says:
         says = f"in post-norm order {says}"
         example = f"dropout {RATE}, norm_first=False, sub-layers that give something: {part}"
-        fail(report, Property(name, False, example, says, wanted), says, DROPOUT)
+        fail(report, Property(name, False, example, says, wanted), says, ORDER)
     elif part == "none":
         report.properties.append(Property(name, True))
 

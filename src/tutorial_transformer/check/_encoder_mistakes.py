@@ -19,10 +19,6 @@ def wire(block: Block, x: Tensor, mask: Tensor | None = None) -> Tensor:
     return block.add(1, x, block.feed)
 
 
-def _past(x: Tensor) -> Tensor:
-    return causal(x.shape[1], x.shape[1])
-
-
 def _swapped(block: Block, x: Tensor, mask: Tensor | None = None) -> Tensor:
     x = block.add(1, x, block.feed)
     return block.add(0, x, lambda y: block.attend(y, y, y, mask))

@@ -10,7 +10,7 @@ from tutorial_transformer.check._inputs import numbers, output_of
 from tutorial_transformer.check._layers import Student, run
 from tutorial_transformer.check._mistakes import EMPTY
 from tutorial_transformer.check._report import Property, Report
-from tutorial_transformer.check._student import UNREGISTERED, _hidden
+from tutorial_transformer.check._student import _hidden
 from tutorial_transformer.check._trial import (
     NotAttemptedError,
     UnusableError,
@@ -19,6 +19,9 @@ from tutorial_transformer.check._trial import (
 )
 
 COUNT = 12  # d_model of the module whose parameters are counted
+UNREGISTERED = (
+    "parts in a plain list are not registered, so nobody trains or saves them: use nn.ModuleList"
+)
 
 
 def blame_list(report: Report, student: Student, reread: str) -> None:
@@ -84,7 +87,10 @@ def _idle(student: Student) -> str:
         for name, one in module.named_parameters():
             used = one.grad is not None and bool((one.grad.abs() > 1e-9).any())
             if not used and (is_matrix(one, COUNT) or _is_in(one, gains)):
-                return f"{name} has no effect on the output: is another part in its place?"
+                return (
+                    f"{name} has no effect on the output: is another part in its place? A part "
+                    "that is made but never used: use it or remove it"
+                )
     return ""
 
 

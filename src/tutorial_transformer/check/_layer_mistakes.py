@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from tutorial_transformer.check._adding_mistakes import ADDING
+from tutorial_transformer.check._adding_mistakes import ADDING, UNNORMED
 from tutorial_transformer.check._block import Block, gain, with_add, with_parts
 from tutorial_transformer.check._mistakes import Mistake
 from tutorial_transformer.check._multi_head_mistakes import MULTI_HEAD
@@ -16,6 +16,7 @@ UNMASKED = (
     "without a mask all is right, with a mask it is not: follow the mask to the attention that "
     "needs it, give it an axis for the heads behind the batch, and do not change it on the way"
 )
+READS = "; a lambda y that reads x gets it without the norm: read y, which AddNorm passes in"
 Change = Callable[[Block], Block]
 BENDS = {
     "the activation of the feed-forward network is missing": lambda h: h,
@@ -32,6 +33,7 @@ def changes(*sublayers: str) -> dict[str, tuple[str, Change]]:
     found: dict[str, tuple[str, Change]] = {}
     places = range(len(sublayers))
     for says, (at, rule) in ADDING.items():
+        says += READS * (says == UNNORMED)
         found[says] = at, with_add(rule, *places)
         for place, name in enumerate(sublayers):
             found[f"round the {name}: {says}"] = at, with_add(rule, place)

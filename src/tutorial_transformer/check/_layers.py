@@ -11,8 +11,6 @@ from tutorial_transformer.check._building import build
 from tutorial_transformer.check._calling import parameters_of
 from tutorial_transformer.check._inputs import numbers, output_of
 
-COUNT = 12  # d_model of the module whose parameters are counted
-
 
 class Student:
     """A class as a function of (norm_first, train, scale, x, ...), dropout 0."""

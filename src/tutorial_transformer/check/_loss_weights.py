@@ -10,9 +10,10 @@ from tutorial_transformer.check._trial import NotAttemptedError, UnusableError, 
 
 
 def name_weights(learner: Callable, logits: Tensor, tgt_out: Tensor) -> str:
-    """Say how much each token counts; "" if its cost is no cross entropy. learner gives (loss, d).
+    """Say how much each token counts; "" if all is right, or no cross entropy.
 
-    A cross entropy has the gradient weight · (softmax(logits) - target) at every token.
+    learner gives (loss, d loss / d logits). A cross entropy has the gradient
+    weight · (softmax(logits) - target) at every token.
     """
     try:
         loss, slope = call(learner, logits, tgt_out)
@@ -27,7 +28,10 @@ def name_weights(learner: Callable, logits: Tensor, tgt_out: Tensor) -> str:
         return ""
     if not torch.isclose(loss.to(cost.dtype), (weights * cost).sum(), rtol=1e-4):
         return ""
-    return _sentence(weights, tgt_out != 0)
+    real = tgt_out != 0
+    if torch.allclose(weights, real / real.sum(), atol=1e-5):
+        return ""  # the mistake shows elsewhere
+    return _sentence(weights, real)
 
 
 def _sentence(weights: Tensor, real: Tensor) -> str:

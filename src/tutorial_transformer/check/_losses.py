@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tutorial_transformer.check._targets import (
+    crowded,
     overfull,
     smoothed,
     unsmoothed,
@@ -44,6 +45,12 @@ def _loss(
 def _smooth_on_pads(logits, tgt_out, pad_id=0, label_smoothing=0.0) -> Tensor:
     sharp = _loss()(logits, tgt_out, pad_id)
     return (1 - label_smoothing) * sharp - label_smoothing * logits.log_softmax(-1).mean()
+
+
+def _smooth_over_all(logits, tgt_out, pad_id=0, label_smoothing=0.0) -> Tensor:
+    log_p, real = logits.log_softmax(-1), tgt_out != pad_id
+    sharp = _loss()(logits, tgt_out, pad_id)
+    return (1 - label_smoothing) * sharp - label_smoothing * (log_p * real[..., None]).mean()
 
 
 def _without_class(logits, tgt_out, pad_id=0, label_smoothing=0.0) -> Tensor:
@@ -143,11 +150,17 @@ WRONG_LOSSES = {
     "the smoothed target sums to more than 1: the right class must give ε away": (
         _loss(target=overfull)
     ),
+    "the smoothed target sums to more than 1: all V classes share ε, so divide it by V, not V-1": (
+        _loss(target=crowded)
+    ),
     "it is the KL divergence, which lacks the entropy of the smoothed target; wanted cross "
     "entropy": _loss(kl=True),
     "it is the KL divergence with the pad-excluded variant of smoothing; wanted cross entropy, and "
     "all V classes share ε": _loss(target=without_pad, kl=True),
     "padded targets are counted in the smoothing part": _smooth_on_pads,
+    "the smoothing part is divided by all positions, pads too: divide it by the real tokens": (
+        _smooth_over_all
+    ),
     "a batch of pads only gives 0/0, NaN: divide by max(1, number of real tokens)": (
         _loss(weigh=lambda real: real / real.sum())
     ),

@@ -34,6 +34,11 @@ def overfull(ids: Tensor, vocab_size: int, eps: float, pad_id: int = 0) -> Tenso
     return one_hot(ids, vocab_size) + eps / vocab_size
 
 
+def crowded(ids: Tensor, vocab_size: int, eps: float, pad_id: int = 0) -> Tensor:
+    """Give all classes the share that is meant for all but one."""
+    return (1 - eps) * one_hot(ids, vocab_size) + eps / (vocab_size - 1)
+
+
 def unsmoothed(ids: Tensor, vocab_size: int, eps: float, pad_id: int = 0) -> Tensor:
     """Leave the target one-hot."""
     return one_hot(ids, vocab_size)

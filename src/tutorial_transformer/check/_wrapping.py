@@ -84,12 +84,15 @@ def wrapped(add: Callable, norm: Callable = right_norm) -> Callable:
 
 def check_drops(report: Report, cls: object) -> None:
     """Dropout acts on the sub-layer's output alone, and only in training."""
+    listed = report.properties.copy()
     check_still(report, lambda: _modes(cls, False, _ones, (False, False))[1:])
     says = "dropout acts on the sub-layer's input; drop its output, before the sum"
     example = f"dropout {RATE}, what the sub-layer is given in evaluation and training mode"
     for first in (False, True):
         name = f"dropout leaves the sub-layer's input alone, norm_first={first}"
         check_same(report, name, lambda first=first: _heard(cls, first), example, says, ORDER)
+    if report.passed:  # what an exercise counts are the properties below
+        report.properties = listed
     example = f"dropout {RATE}, norm_first=True"
     check_dropout(report, "sub-layer", example, lambda: _modes(cls, True, _ones))
     check_random(report, "sub-layer", lambda: _modes(cls, False, _ones)[1:])

@@ -14,6 +14,11 @@ from tutorial_transformer.data import Batch
 
 MOVED = "a weight has moved: this is not yet the time for an optimiser's step"
 
+ALONE = (
+    "already one micro-batch alone has another gradient: is it model(src, tgt_in), with the loss "
+    "on tgt_out, and without its pads?"
+)
+
 
 def accumulate_gradients(function: object) -> Report:
     """Grade accumulate_gradients(model, micro_batches) -> None; the gradient stays in the model.
@@ -55,13 +60,17 @@ def accumulate_gradients(function: object) -> Report:
 def _mixture(learner: Callable, parts: list[Batch]) -> str:
     """Say how much of each part's gradient the learner's gradient holds."""
     try:
-        got = call(learner, parts)[1].double()
+        (_, got, _), (_, alone, _) = call(learner, parts), call(learner, parts[:1])
     except (UnusableError, NotAttemptedError) as error:
         return str(error)
-    each = torch.stack([slope(part)[1].double() for part in parts])
+    if isinstance(got, str):
+        return got
+    got, each = got.double(), torch.stack([slope(part)[1].double() for part in parts])
     weights = torch.linalg.lstsq(each.T, got[:, None]).solution[:, 0]
     tokens = torch.tensor([float((part.tgt_out != 0).sum()) for part in parts])
     if (weights @ each - got).norm() > 1e-3 * got.norm():
+        if abs(torch.cosine_similarity(alone.double(), each[0], dim=0)) < 0.9999:
+            return ALONE
         return (
             "the gradient is no sum of the parts' gradients: do padded targets count, or does a "
             "part see what another one has changed?"

@@ -63,6 +63,9 @@ def smoothed_targets(function: object) -> Report:
             lambda ids, vocab, eps: _targets.smoothed(ids, vocab, eps).floor()
         ),
         "the rows sum to more than 1: the right class must give ε away": _targets.overfull,
+        "the rows sum to more than 1: all V classes share ε, so divide it by V, not by V-1": (
+            _targets.crowded
+        ),
         "1 - ε and ε have changed places": (
             lambda ids, vocab, eps: _targets.smoothed(ids, vocab, 1 - eps)
         ),
