@@ -104,12 +104,12 @@ def distinct(text: str, size: int = 8) -> float:
 def main() -> None:
     """Train on both texts, go on in every way and write the CSV."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="two steps, 60 characters")
+    parser.add_argument("--quick", action="store_true", help="two steps, 12 characters")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    steps, length = (2, 60) if options.quick else (500, 300)
+    steps, length = (2, 12) if options.quick else (500, 300)
     indented = "\n".join(topics.values())
     words = " ".join(re.sub(r"([^\w\s])\1{3,}", "", indented).split())  # rules are ====
     with options.out.open("w", newline="", encoding="utf-8") as file:
