@@ -117,7 +117,8 @@ SCRIPTS = {
     "shouts": ("1 / 0\n" + SCRIPT + "\nif __name__ == '__main__':\n    1 / 0", ALL, "passed"),
     "half": (SOLVED["77.2"] + "\nmy_double = 1 / 0", (0, 2, 0), "ZeroDivisionError|not handed in"),
     "stops": (SCRIPT + "\nimport os\nos._exit(0)", NONE, "the file ended the process, exit code 0"),
-    "blank": ("", NONE, "blank.py: holds no exercise"),
+    "blank": ("", NONE, "blank.py: holds no exercise of these chapters"),
+    "prose": ("not python (", NONE, "holds no exercise that can be read: line 1: SyntaxError"),
     "torn": (SCRIPT + "\ndef broken(:", NONE, "SyntaxError"),
 }
 BYTES = {

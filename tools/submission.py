@@ -71,10 +71,19 @@ def _grade(job: Job, tell: Callable) -> None:
     found = [chapter for chapter in found if chapter.own]
     tell("found", [number for chapter in found for number in chapter.own])
     if not found:
-        tell("note", "holds no exercise of these chapters")
+        tell("note", _why_nothing(cells))
     for chapter in found:
         chapter.run_script(cells[0]) if job.path.suffix == ".py" else chapter.run_cells()
     return tell("end")
+
+
+def _why_nothing(cells: list[Cell]) -> str:
+    for cell in cells:
+        try:
+            ast.parse(cell.source)
+        except SyntaxError as error:
+            return f"holds no exercise that can be read: {sentence(error)}"
+    return "holds no exercise of these chapters"
 
 
 def read(path: Path) -> list[Cell]:
