@@ -79,8 +79,9 @@ def grade(
             both = case.view(answer), case.view(right)
             entry.got, entry.wanted = pictures(*both, tolerance)
     if failing:
-        says = _diagnose(cases, answers, failing, suspects, reference, tolerance)
-        report.diagnosis, partly = says
+        report.diagnosis, partly = _diagnose(
+            cases, answers, failing, suspects, reference, tolerance
+        )
         if not report.diagnosis:
             number = failing[0]
             right = cases[number].view(reference(*cases[number].args))

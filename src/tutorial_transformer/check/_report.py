@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-MARKS = {"passed": "[x]", "failed": "[!]", "not attempted": "[ ]"}
-
 
 @dataclass
 class Property:
